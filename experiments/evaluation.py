@@ -1,0 +1,78 @@
+"""Score anyone's answers to an instance's contracts: the one pipeline for agents, oracles and references."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from scoring.checks import Answer, Truth, check_answers, check_truth
+from scoring.scorecard import Scorecard, scorecard
+from simworlds.contracts import Contract, contracts_of
+from simworlds.errors import InvalidAnswers
+from simworlds.instance import Instance
+from simworlds.store import Store
+from simworlds.truth import CLONES, TruthEnsemble, truth_of
+
+
+def checked_truth(ensemble: TruthEnsemble, fraction: Any = None) -> Truth:
+    """A truth ensemble in the form that scoring takes.
+
+    Raises:
+        ValueError: if it is not finite or has the wrong shape.
+    """
+    return check_truth(
+        ensemble.draws,
+        ensemble.branch,
+        fraction=ensemble.fraction if fraction is None else fraction,
+        dynamic_range=ensemble.dynamic_range,
+        tau=ensemble.tau,
+    )
+
+
+def score_answers(
+    contracts: Sequence[Contract], truth: Truth, answers: Any, *, lenient: bool = False
+) -> Scorecard:
+    """Check answers and score them against a truth that is at hand.
+
+    Raises:
+        InvalidAnswers: with all faults listed, unless `lenient`.
+    """
+    ids = [contract.id for contract in contracts]
+    if isinstance(answers, list) and all(isinstance(answer, Answer) for answer in answers):
+        answers = [answer.to_json() for answer in answers]
+    parsed, faults = check_answers(answers, ids)
+    if faults and not lenient:
+        raise InvalidAnswers(faults)
+    return scorecard(truth, parsed, ids)
+
+
+def evaluate(
+    instance: Instance,
+    answers: Any,
+    *,
+    clones: int = CLONES,
+    lenient: bool = False,
+    store: Store | None = None,
+) -> Scorecard:
+    """Score answers to an instance's contracts against god-mode ensembles that the agent never sees.
+
+    Args:
+        instance: the instance.
+        answers: a list of ``{"id", "mean", "low", "high", "quantiles"}``, quantiles optional. Contracts without an answer count as missing:
+            accuracy 0, and an excess of the whole dynamic range.
+        clones: truth clones of each contract, at least 4.
+        lenient: turn invalid answers into missing ones instead of refusing all.
+        store: cache of ensembles; the default one if None.
+
+    Returns:
+        The scorecard: per contract and in all, accuracy, excess, interval score, and the number of missing answers.
+
+    Raises:
+        InvalidAnswers: with all faults listed; nothing was run.
+        InvalidRequest: if `clones` is out of range.
+        Diverged: if a trajectory leaves the finite numbers.
+    """
+    contracts = contracts_of(instance, store)
+    _, faults = check_answers(answers, [contract.id for contract in contracts])
+    if faults and not lenient:
+        raise InvalidAnswers(faults)
+    truth = checked_truth(truth_of(instance, contracts, clones, store))
+    return score_answers(contracts, truth, answers, lenient=lenient)

@@ -1,0 +1,113 @@
+"""Pictures of records, as matplotlib figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.summary import Record, by_world, worlds_of
+from oracles.ladder import RUNGS
+
+_COLOURS = dict(
+    zip(RUNGS, ("#9a9a9a", "#6f7d8c", "#4d6a8a", "#d1495b", "#edae49", "#66a182", "#2e7d5b"), strict=True)
+)
+
+
+def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots(rows, columns, squeeze=False)
+
+
+def ladder(records: Sequence[Record]) -> Any:
+    """Accuracy (above) and excess (below) of each rung, one column a world, with 95 % intervals over seeds."""
+    worlds = worlds_of(records)
+    figure, axes = _figure(1.6 + 2.5 * len(worlds), 5.6, 2, len(worlds))
+    for row, (field, label) in enumerate(
+        (("accuracy", "accuracy (higher is better)"), ("excess", "excess (lower is better)"))
+    ):
+        table = by_world(records, field)
+        for column, world in enumerate(worlds):
+            _rungs(axes[row, column], [table[name, world] for name in RUNGS], first=column == 0)
+            axes[row, column].set_xlabel(label)
+            if field == "excess":
+                axes[row, column].set_xscale("symlog", linthresh=0.1)
+                axes[row, column].axvline(0, color="0.6", linewidth=0.8)
+            else:
+                axes[row, column].set_xlim(0, 1)
+                axes[row, column].set_title(world)
+    first = records[0]
+    seeds = len({record["seed"] for record in records})
+    figure.suptitle(
+        f"Reference ladder: {seeds} seeds, {first['clones']} truth clones, simworlds {first['version']}, {first['backend']} {first['dtype']}",
+        fontsize=9,
+    )
+    return figure
+
+
+def _rungs(axis: Any, figures: Sequence[Any], *, first: bool) -> None:
+    place = np.arange(len(RUNGS))[::-1]
+    for y, name, value in zip(place, RUNGS, figures, strict=True):
+        if value.n:
+            axis.errorbar(
+                value.mean,
+                y,
+                xerr=value.half_width if value.n > 1 else None,
+                fmt="o",
+                color=_COLOURS[name],
+                capsize=3,
+            )
+    axis.set_yticks(place, RUNGS if first else [""] * len(RUNGS))
+    axis.set_ylim(-0.5, len(RUNGS) - 0.5)
+    axis.grid(axis="x", alpha=0.3)
+
+
+def contract(record: Record, number: int) -> Any:
+    """One contract: the truth's draws, coloured by branch, and each rung's quantiles above them."""
+    truth, question = record["truth"], record["contracts"][number]
+    figure, axes = _figure(7.0, 3.6, 1, 1)
+    axis = axes[0, 0]
+    draws, labels = np.array(truth["draws"][number]), np.array(truth["branch"][number])
+    for label in np.unique(labels):
+        chosen = draws[labels == label]
+        axis.plot(
+            chosen,
+            np.zeros(len(chosen)),
+            "|",
+            markersize=22,
+            markeredgewidth=2,
+            label=f"truth: {record['branches'][label]}",
+        )
+    for k, rung in enumerate(record["rungs"], start=1):
+        answer = next((a for a in rung["answers"] if a["id"] == question["id"]), None)
+        if answer is None:
+            continue
+        levels = list(answer.get("quantiles", {"": answer["mean"]}).values())
+        axis.plot(levels, [k] * len(levels), "-o", color=_COLOURS[rung["rung"]], markersize=4)
+    axis.set_yticks(range(len(record["rungs"]) + 1), ["truth", *(rung["rung"] for rung in record["rungs"])])
+    axis.set_xlabel(f"{question['statistic']} of {question['port']} over ticks {question['window']}")
+    axis.set_title(f"{record['world']}, seed {record['seed']}, contract {question['id']}")
+    axis.legend(fontsize=8)
+    axis.grid(axis="x", alpha=0.3)
+    return figure
+
+
+def readings(values: np.ndarray, sensors: Sequence[str]) -> Any:
+    """Readings ``[tick, sensor]`` of one run, one panel a sensor."""
+    figure, axes = _figure(8.0, 1.3 * len(sensors) + 0.6, len(sensors), 1)
+    for k, name in enumerate(sensors):
+        axes[k, 0].plot(values[:, k], linewidth=0.9)
+        axes[k, 0].set_ylabel(name)
+        axes[k, 0].grid(alpha=0.3)
+    axes[-1, 0].set_xlabel("tick")
+    return figure
+
+
+def save(figure: Any, path: Path) -> None:
+    """Write a figure as a PNG that has no time stamp in it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130, metadata={"Software": None})

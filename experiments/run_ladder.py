@@ -1,0 +1,139 @@
+"""The main job: climb the ladder on (world, seed) cells, with records, tables, a picture and progress."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from experiments.records import ladder_record, write_record
+from oracles.fit import FitSettings
+from oracles.ladder import climb
+from simworlds.catalogue import load
+from simworlds.contracts import contracts_of
+from simworlds.store import Store
+from simworlds.truth import CLONES, calibrate, truth_of
+
+
+class Cell(NamedTuple):
+    """One (world, seed)."""
+
+    world: str
+    seed: int
+
+
+class Timing(NamedTuple):
+    """Seconds of wall time that a run took, those of fits apart."""
+
+    fits: float
+    rest: float
+
+
+class Reporter:
+    """Turns the stages of a climb into a progress bar, and adds up the time that fits take."""
+
+    def __init__(self, bar: Progress):
+        self._bar = bar
+        self._task = bar.add_task("", total=None, visible=False)
+        self._stage = ""
+        self._since = time.perf_counter()
+        self.fit_seconds = 0.0
+
+    def __call__(self, stage: str, total: int, more: int) -> None:
+        """Note that `more` of `total` units of a stage are done."""
+        now = time.perf_counter()
+        if stage.startswith("fit"):
+            self.fit_seconds += now - self._since
+        self._since = now
+        if stage != self._stage:
+            self._stage = stage
+            self._bar.reset(self._task, total=total, description=f"  {stage}", visible=True)
+        self._bar.advance(self._task, more)
+
+    def begin(self) -> None:
+        """Start the clock of the next stage."""
+        self._stage, self._since = "", time.perf_counter()
+        self._bar.update(self._task, visible=False)
+
+
+@contextmanager
+def progress_bar(console: Console) -> Iterator[Progress]:
+    """A bar on a console; a console that is no terminal shows nothing."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        yield bar
+
+
+def climb_cell(
+    cell: Cell, *, clones: int, store: Store, settings: FitSettings, report: Reporter
+) -> dict[str, Any]:
+    """The record of one (world, seed)."""
+    instance = load(cell.world).instance(cell.seed)
+    report.begin()
+    calibrate(instance, store, lambda n: report("calibration", 256, n))
+    contracts = contracts_of(instance, store)
+    truth = truth_of(instance, contracts, clones, store)
+    report.begin()
+    ladder = climb(instance, contracts, store, settings, report)
+    return ladder_record(ladder, truth, instance.world.branches)
+
+
+def run_ladder(
+    cells: Sequence[Cell],
+    out: Path | None,
+    *,
+    clones: int = CLONES,
+    store: Store | None = None,
+    settings: FitSettings | None = None,
+    console: Console | None = None,
+) -> tuple[list[dict[str, Any]], Timing]:
+    """Climb the ladder on every cell.
+
+    Args:
+        cells: what to run.
+        out: folder for the records; nothing is written if None.
+        clones: truth clones of each contract.
+        store: cache of ensembles and fits.
+        settings: of the fits.
+        console: where progress is shown.
+
+    Returns:
+        The records, in the order of the cells, and the time it took.
+
+    Raises:
+        OSError: if the folder cannot be written, before anything runs.
+    """
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+    records = []
+    started = time.perf_counter()
+    with progress_bar(console or Console(stderr=True)) as bar:
+        whole = bar.add_task("ladder", total=len(cells))
+        report = Reporter(bar)
+        for cell in cells:
+            bar.update(whole, description=f"ladder: {cell.world} seed {cell.seed}")
+            record = climb_cell(
+                cell, clones=clones, store=store or Store(), settings=settings or FitSettings(), report=report
+            )
+            records.append(record)
+            if out is not None:
+                write_record(out, record)
+            bar.advance(whole)
+    elapsed = time.perf_counter() - started
+    return records, Timing(report.fit_seconds, elapsed - report.fit_seconds)

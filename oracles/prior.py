@@ -1,0 +1,59 @@
+"""What a family's instances have in common: the prior of a compact theory's parameters, from draws of the family."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from oracles.theory import CompactTheory, god_ports
+from simworlds.store import Store, environment
+from simworlds.world import World
+
+_DRAWS = 256
+
+
+class Prior(NamedTuple):
+    """Mean, standard deviation and extremes of each float leaf of ``(law, ports)`` over draws: lists of arrays."""
+
+    mean: list[np.ndarray]
+    sd: list[np.ndarray]
+    low: list[np.ndarray]
+    high: list[np.ndarray]
+
+
+def god_theory(kind: type[CompactTheory], instance: Any) -> CompactTheory:
+    """The compact theory of an instance with god-mode parameters."""
+    return kind.from_god(instance.params, god_ports(instance.gauge, instance.wiring))
+
+
+def float_leaves(theory: CompactTheory) -> list[Any]:
+    """The float leaves of a theory's law and ports, in a fixed order."""
+    return [x for x in jax.tree.leaves((theory.law, theory.ports)) if eqx.is_inexact_array(x)]
+
+
+def prior_of(world: World, kind: type[CompactTheory], store: Store) -> Prior:
+    """The prior over 256 instances of the family, drawn under seeds of their own (strings, so no public seed is among them)."""
+
+    def compute() -> dict[str, np.ndarray]:
+        rows = []
+        for k in range(_DRAWS):
+            leaves = float_leaves(god_theory(kind, world.instance(f"prior-{k}")))
+            rows.append([np.asarray(leaf, np.float64) for leaf in leaves])
+        arrays = {}
+        for i, column in enumerate(zip(*rows, strict=True)):
+            values = np.stack(column)
+            arrays |= {f"mean{i:03}": values.mean(0), f"sd{i:03}": values.std(0)}
+            arrays |= {f"low{i:03}": values.min(0), f"high{i:03}": values.max(0)}
+        return arrays
+
+    address = {
+        "kind": "prior",
+        "world": world.id,
+        "law": world.law_version,
+        "draws": _DRAWS,
+        "theory": kind.source_hash(),
+    }
+    found = store.fetch(address | environment(), compute)
+    columns = {name: [found[key] for key in sorted(found) if key.startswith(name)] for name in Prior._fields}
+    return Prior(**columns)

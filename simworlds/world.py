@@ -1,0 +1,199 @@
+"""What a family of worlds states: its law, its ports, how an instance is drawn.
+
+A world file holds equations for one clone and nothing else: no scan, no batching, no solver. The fixed-step ensemble,
+diffrax (through `World.terms`) and the docs all take the law from there.
+"""
+
+import abc
+import dataclasses
+from collections import namedtuple
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from simworlds.integrate import Scheme
+from simworlds.keys import Draws, Noise
+
+if TYPE_CHECKING:
+    from simworlds.instance import Instance
+
+
+@dataclasses.dataclass(frozen=True)
+class Drive:
+    """A port to drive: a level in [0, 1] is mapped to a physical value.
+
+    Attributes:
+        name: the symbol in the equations.
+        low: physical value at level 0.
+        high: physical value at level 1.
+        rest: the level at rest, in [0, 1].
+        unit: of the physical value; empty where the equations are dimensionless.
+        log: whether the map is geometric instead of affine.
+    """
+
+    name: str
+    low: float
+    high: float
+    rest: float
+    unit: str = ""
+    log: bool = False
+
+    def physical(self, level: Any) -> Any:
+        """The physical value at a level."""
+        if self.log:
+            return self.low * (self.high / self.low) ** level
+        return self.low + (self.high - self.low) * level
+
+
+@dataclasses.dataclass(frozen=True)
+class Sensor:
+    """A port to read.
+
+    Attributes:
+        name: what it measures.
+        low: lower end of the declared nominal range, from which the sensor noise is scaled.
+        high: upper end of the nominal range.
+        unit: of the reading before its gauge.
+    """
+
+    name: str
+    low: float
+    high: float
+    unit: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Grammar:
+    """How a family's contracts are composed.
+
+    Attributes:
+        segments: fewest and most segments of a protocol.
+        ticks: shortest and longest segment.
+        window: shortest and longest window.
+        changes: fewest and most drives that a segment sets.
+        ask: weight of each sensor, by name; one that is absent is never asked about.
+        sd_share: share of contracts that ask for an sd (both kinds always occur).
+        levels: for a drive, by name, the interval of levels that protocols use; others use [0, 1].
+    """
+
+    segments: tuple[int, int]
+    ticks: tuple[int, int]
+    window: tuple[int, int]
+    changes: tuple[int, int]
+    ask: dict[str, float]
+    sd_share: float = 0.3
+    levels: dict[str, tuple[float, float]] = dataclasses.field(default_factory=dict)
+
+
+class World(abc.ABC):
+    """A family of worlds. A family is a final subclass; its instances carry no data of their own.
+
+    Class attributes state what the family fixes. The methods are written for one clone, over scalars and small arrays.
+    """
+
+    id: ClassVar[str]
+    title: ClassVar[str]
+    track: ClassVar[str]
+    phenomenon: ClassVar[str]
+    law_version: ClassVar[int] = 1
+    drives: ClassVar[tuple[Drive, ...]]
+    sensors: ClassVar[tuple[Sensor, ...]]
+    scheme: ClassVar[Scheme]
+    grammar: ClassVar[Grammar]
+    branches: ClassVar[tuple[str, ...]] = ("only",)
+    horizon: ClassVar[int] = 256
+    lanes: ClassVar[int] = 128
+    mean_fraction: ClassVar[float]
+    sd_fraction: ClassVar[float]
+
+    @abc.abstractmethod
+    def draw(self, draws: Draws) -> Any:
+        """The parameters of an instance: a NamedTuple of float32 arrays, structure flags included."""
+
+    @abc.abstractmethod
+    def limit(self, **changes: Any) -> Any:
+        """The parameters under which the world is its reference model, with fields replaced by name."""
+
+    @abc.abstractmethod
+    def initial(self, params: Any, noise: Noise) -> Any:
+        """The initial state of one clone: a NamedTuple of floating-point scalars, small arrays or tuples of them."""
+
+    @abc.abstractmethod
+    def drift(self, state: Any, drive: Any, params: Any) -> Any:
+        """The deterministic rate of change of the state, a NamedTuple like it."""
+
+    @abc.abstractmethod
+    def read(self, state: Any, drive: Any, params: Any) -> tuple[Any, ...]:
+        """The instantaneous value of each sensor, in the order of `sensors`."""
+
+    def wrap(self, state: Any) -> Any:
+        """The same state with its angles brought back to one turn, so that they keep their precision; called every tick."""
+        return state
+
+    def branch(self, state: Any, params: Any) -> Any:
+        """The emergent outcome as an index into `branches`; 0 where the family has none."""
+        del state, params
+        return jnp.int32(0)
+
+    @cached_property
+    def drive_type(self) -> Any:
+        """A NamedTuple type with one field a drive, in which the law receives physical values."""
+        return namedtuple("Drives", [d.name for d in self.drives])
+
+    @property
+    def rest(self) -> np.ndarray:
+        """The level of each drive at rest, ``[drive]`` in family order."""
+        return np.array([d.rest for d in self.drives])
+
+    def physical(self, levels: Any) -> Any:
+        """Levels ``[drive]`` in family order as the NamedTuple of physical values that the law takes."""
+        return self.drive_type(*(d.physical(levels[k]) for k, d in enumerate(self.drives)))
+
+    def instance(self, seed: int | str) -> "Instance":
+        """The instance of this family at a seed.
+
+        Raises:
+            InvalidSeed: if the seed is neither an integer from 0 to 2^63 - 1 nor a non-empty string.
+        """
+        from simworlds.instance import draw_instance
+
+        return draw_instance(self, seed)
+
+    def terms(self, params: Any, levels: Any) -> Any:
+        """The law as diffrax terms, so that any diffrax solver runs on it.
+
+        Args:
+            params: parameters, as `draw` or `limit` gives them.
+            levels: a function of time that returns levels ``[drive]`` in family order.
+
+        Raises:
+            UnsupportedLaw: if the law jumps, so that it has no differential equation.
+        """
+        from simworlds.reference import terms
+
+        return terms(self, params, levels)
+
+    def __repr__(self) -> str:
+        return f"<World {self.id} {self.title}>"
+
+
+class OdeWorld(World):
+    """A world of ordinary differential equations: `drift` is the whole law."""
+
+
+class SdeWorld(World):
+    """A world with additive noise: ``dx = drift dt + diffusion dW``."""
+
+    @abc.abstractmethod
+    def diffusion(self, state: Any, drive: Any, params: Any) -> Any:
+        """Noise amplitudes, a NamedTuple like the state in which a field without noise is None."""
+
+
+class JumpWorld(World):
+    """A world of births and deaths beside continuous fields; the state has a field ``n``, a tuple of counts."""
+
+    @abc.abstractmethod
+    def propensities(self, state: Any, drive: Any, params: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Total birth rate of each count, and death rate per individual of each count."""
