@@ -296,10 +296,9 @@ def run_bimodal(options: argparse.Namespace) -> None:
 
     tables = bimodal_tables()
     if options.json:
-        _print_json(tables.to_json())
+        _print_json(tables.data)
     else:
-        for table in tables.tables():
-            _console().print(table)
+        _console().print(tables.table)
 
 
 def _add(
@@ -374,7 +373,8 @@ def build_parser() -> argparse.ArgumentParser:
         "explore",
         run_explore,
         "Run protocols on fresh clones within the standard budget, and read the sensors.",
-        'echo \'[{"ticks": 40, "set": {"u0": 0.8}}, {"ticks": 88}]\' | simworlds explore --world B2 --seed 0 --protocol -',
+        'echo \'[{"ticks": 40, "set": {"u0": 0.8}}, {"ticks": 88}]\' | '
+        "simworlds explore --world B2 --seed 0 --protocol -",
     )
     _add_instance(explore)
     explore.add_argument(
@@ -392,7 +392,8 @@ def build_parser() -> argparse.ArgumentParser:
         "Score answers to the contracts against the truth that the agent never sees.",
         "simworlds score --world B2 --seed 0 --answers answers.json\n\nanswers.json:\n"
         '  [{"id": 0, "mean": 0.3, "low": 0.1, "high": 0.5,\n'
-        '    "quantiles": {"0.1": 0.1, "0.25": 0.2, "0.5": 0.3, "0.75": 0.4, "0.9": 0.5}}]   (quantiles are optional)',
+        '    "quantiles": {"0.1": 0.1, "0.25": 0.2, "0.5": 0.3, "0.75": 0.4, "0.9": 0.5}}]\n'
+        "  (quantiles are optional)",
     )
     _add_instance(score)
     score.add_argument(

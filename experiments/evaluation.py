@@ -56,14 +56,15 @@ def evaluate(
 
     Args:
         instance: the instance.
-        answers: a list of ``{"id", "mean", "low", "high", "quantiles"}``, quantiles optional. Contracts without an answer count as missing:
-            accuracy 0, and an excess of the whole dynamic range.
+        answers: a list of ``{"id", "mean", "low", "high", "quantiles"}``, quantiles optional. Contracts
+            without an answer count as missing: accuracy 0, and an excess of the whole dynamic range.
         clones: truth clones of each contract, at least 4.
         lenient: turn invalid answers into missing ones instead of refusing all.
         store: cache of ensembles; the default one if None.
 
     Returns:
-        The scorecard: per contract and in all, accuracy, excess, interval score, and the number of missing answers.
+        The scorecard: per contract and in all, accuracy, excess, interval score, and the number of missing
+        answers.
 
     Raises:
         InvalidAnswers: with all faults listed; nothing was run.

@@ -24,7 +24,7 @@ def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Any, 
 
 
 def ladder(records: Sequence[Record]) -> Any:
-    """Accuracy (above) and excess (below) of each rung, one column a world, with 95 % intervals over seeds."""
+    """Accuracy (above) and excess (below) of each rung, one column a world, with 95 % intervals."""
     worlds = worlds_of(records)
     figure, axes = _figure(1.6 + 2.5 * len(worlds), 5.6, 2, len(worlds))
     for row, (field, label) in enumerate(
@@ -43,7 +43,8 @@ def ladder(records: Sequence[Record]) -> Any:
     first = records[0]
     seeds = len({record["seed"] for record in records})
     figure.suptitle(
-        f"Reference ladder: {seeds} seeds, {first['clones']} truth clones, simworlds {first['version']}, {first['backend']} {first['dtype']}",
+        f"Reference ladder: {seeds} seeds, {first['clones']} truth clones, "
+        f"simworlds {first['version']}, {first['backend']} {first['dtype']}",
         fontsize=9,
     )
     return figure

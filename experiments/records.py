@@ -1,8 +1,8 @@
 """Records of ladder runs: plain JSON that anyone can rescore without running a world.
 
-A record holds the contracts, the truth (draws, branches, scale, floor, range), every rung's answers and scores, the fits' loss curves, and
-what a figure must carry: version, world, seed, budget, clones, backend, dtype. It holds no time and no path, so the same command
-gives the same bytes.
+A record holds the contracts, the truth (draws, branches, scale, floor, range), every rung's answers and
+scores, the fits' loss curves, and what a figure must carry: version, world, seed, budget, clones, backend,
+dtype. It holds no time and no path, so the same command gives the same bytes.
 """
 
 import json

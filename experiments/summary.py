@@ -73,7 +73,10 @@ def _contract_mean(record: Record, rung: Record, field: str, chosen: Callable[[i
 
 
 def by_outcomes(records: Sequence[Record], field: str) -> dict[tuple[str, str, str], Figure]:
-    """The same by (rung, world, outcomes), outcomes being "one" or "two or more"; each seed's mean over its contracts of that kind."""
+    """The same by (rung, world, outcomes), outcomes being "one" or "two or more".
+
+    A seed counts with its mean over its contracts of that kind.
+    """
     table = {}
     kinds: dict[str, Callable[[int], bool]] = {"one": lambda n: n == 1, "two or more": lambda n: n >= 2}
     for name in RUNGS:
@@ -123,8 +126,9 @@ def _caption(records: Sequence[Record], first: Record, seeds: dict[str, int]) ->
     contracts = sum(len(record["contracts"]) for record in records)
     count = ", ".join(f"{world} {n}" for world, n in seeds.items())
     return (
-        f"seeds: {count}; {contracts} contracts, {first['clones']} truth clones each; {missing_of(records)} missing answers; "
-        f"budget {first['budget']['ticks']} ticks; simworlds {first['version']}, {first['backend']}, {first['dtype']}. "
+        f"seeds: {count}; {contracts} contracts, {first['clones']} truth clones each; "
+        f"{missing_of(records)} missing answers; budget {first['budget']['ticks']} ticks; "
+        f"simworlds {first['version']}, {first['backend']}, {first['dtype']}. "
         "accuracy: higher is better; excess: lower is better, 0 is perfect."
     )
 

@@ -1,0 +1,1 @@
+"""Who answers with more or less knowledge of a world: theories, fits, the reference ladder."""

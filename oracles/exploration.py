@@ -16,7 +16,7 @@ _REST_SHARE = 0.25
 
 
 class Exploration(NamedTuple):
-    """Readings of the runs at rest and of all runs, rest first: lists of ``[tick, sensor]`` inside `history`."""
+    """Readings of all runs, in `history`; the first `rest_runs` of them are at rest."""
 
     rest_runs: int
     history: History
@@ -39,7 +39,7 @@ def _protocols(instance: Instance, budget: Budget) -> tuple[list[Protocol], int]
 
 
 def reference_exploration(instance: Instance, store: Store, budget: Budget | None = None) -> Exploration:
-    """Explore under role ``reference`` at the standard budget, or at the one given; the readings are cached."""
+    """Explore under role ``reference``, at the standard budget if none is given; cached."""
     budget = budget or Budget()
     protocols, rest_runs = _protocols(instance, budget)
 

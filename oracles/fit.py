@@ -1,13 +1,14 @@
 """Gradient fits of compact theories to god-mode calibration ensembles, never to the contracts' truth.
 
-The loss is a proper score. Each protocol of the ensemble is cut into blocks of ticks; in each block, for each channel, the mean and the sd
-over the block are statistics like those that contracts ask for. A theory's replays are an ensemble forecast of them, scored
-by the fair CRPS over the channel's dynamic range:
+The loss is a proper score. Each protocol of the ensemble is cut into blocks of ticks; in each block, for each
+channel, the mean and the sd over the block are statistics like those that contracts ask for. A theory's
+replays are an ensemble forecast of them, scored by the fair CRPS over the channel's dynamic range:
 
     loss = mean over (protocol, block, channel, statistic) of [mean |X - y| - mean |X - X'| / 2] / range
 
-with X, X' over different replays and y over the clones of the true world (Gneiting & Raftery 2007, doi:10.1198/016214506000001437). Optimiser: Adam
-(Kingma & Ba 2015, arXiv:1412.6980) with a cosine schedule, on parameters in units of their prior spread, kept within the prior's range.
+with X, X' over different replays and y over the clones of the true world (Gneiting & Raftery 2007,
+doi:10.1198/016214506000001437). Optimiser: Adam (Kingma & Ba 2015, arXiv:1412.6980) with a cosine schedule,
+on parameters in units of their prior spread, kept within the prior's range.
 """
 
 import dataclasses
@@ -216,8 +217,8 @@ def fit_theory(
     Args:
         instance: the instance, god-mode side.
         god: its theory with god-mode parameters.
-        form: ``"god"`` keeps them and fits the closure's constants; ``"fitted"`` starts law and ports at the family's prior
-            mean and fits everything but structure.
+        form: ``"god"`` keeps them and fits the closure's constants; ``"fitted"`` starts law and ports at the
+            family's prior mean and fits everything but structure.
         settings: how; the default if None.
         store: where fits are kept; the default store if None.
         progress: called with the number of steps made.

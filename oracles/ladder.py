@@ -52,7 +52,7 @@ def point_answers(contracts: Sequence[Contract], values: Any) -> list[Answer]:
 
 
 def ensemble_answers(contracts: Sequence[Contract], values: Any) -> list[Answer]:
-    """Answers from an ensemble of the statistic ``[contract, member]``: its mean and its inverted-CDF quantiles."""
+    """Mean and inverted-CDF quantiles of an ensemble of the statistic ``[contract, member]``."""
     values = np.asarray(values, np.float64)
     quantiles = np.quantile(values, LEVELS, axis=1, method="inverted_cdf").T
     return [
@@ -67,7 +67,10 @@ def null_answers(contracts: Sequence[Contract]) -> list[Answer]:
 
 
 def tail_answers(contracts: Sequence[Contract], exploration: Exploration) -> list[Answer]:
-    """Resting statistics: the mean over the later half of the runs at rest, or the mean sd over windows as long as the contract's."""
+    """Resting statistics, from the later half of the runs at rest.
+
+    The mean, or the mean sd over windows as long as the contract's.
+    """
     runs = exploration.history.readings[: exploration.rest_runs]
     tails = [rows[len(rows) // 2 :].astype(np.float64) for rows in runs]
 
@@ -144,8 +147,8 @@ def theory_answers(
     A contract on which the theory does not stay finite gets no answer, and so counts as missing.
     """
     values = theory_statistics(instance, contracts, theory, history, name)
-    fine = np.isfinite(values).all(1)
-    answered = [contract for contract, ok in zip(contracts, fine, strict=True) if ok]
+    fine = np.flatnonzero(np.isfinite(values).all(1))
+    answered = [contracts[int(k)] for k in fine]
     if values.shape[1] == 1:
         return point_answers(answered, values[fine, 0])
     return ensemble_answers(answered, values[fine])
@@ -203,7 +206,7 @@ def climb(
         settings: of the fits; the default if None.
         progress: called with a stage, its total and how many more of its units are done.
     """
-    tell = progress or (lambda stage, total, more: None)
+    tell = progress or (lambda *_: None)
     exploration = reference_exploration(instance, store)
     history = exploration.history
     once = ensemble_of(instance, contracts, 1, "replication", store)
@@ -226,8 +229,8 @@ def outcomes_of(
 ) -> np.ndarray:
     """Number of distinguishable outcomes of each contract.
 
-    Branches that hold at least `least_share` of the clones are ordered by their mean of the statistic; two neighbours count as
-    different outcomes if their means are more than one scale apart.
+    Branches that hold at least `least_share` of the clones are ordered by their mean of the statistic; two
+    neighbours count as different outcomes if their means are more than one scale apart.
 
     Args:
         values: the statistic ``[contract, clone]``.

@@ -1,4 +1,4 @@
-"""What a family's instances have in common: the prior of a compact theory's parameters, from draws of the family."""
+"""The prior of a compact theory's parameters: what the instances of a family have in common."""
 
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ _DRAWS = 256
 
 
 class Prior(NamedTuple):
-    """Mean, standard deviation and extremes of each float leaf of ``(law, ports)`` over draws: lists of arrays."""
+    """Mean, sd and extremes over draws of each float leaf of ``(law, ports)``: lists of arrays."""
 
     mean: list[np.ndarray]
     sd: list[np.ndarray]
@@ -33,7 +33,10 @@ def float_leaves(theory: CompactTheory) -> list[Any]:
 
 
 def prior_of(world: World, kind: type[CompactTheory], store: Store) -> Prior:
-    """The prior over 256 instances of the family, drawn under seeds of their own (strings, so no public seed is among them)."""
+    """The prior over 256 instances of the family.
+
+    Their seeds are strings, so that no public seed is among them.
+    """
 
     def compute() -> dict[str, np.ndarray]:
         rows = []

@@ -1,7 +1,8 @@
 """The interface of a theory, and the replay that turns one into answers.
 
-A theory is a simulator of one clone: ``init(history, key=...) -> state`` and ``step(state, levels, key=...) -> (state, readings)``, over the
-anonymous ports that an agent sees. It is replayed against a contract's protocol and scored on the same statistics.
+A theory is a simulator of one clone: ``init(history, key=...) -> state`` and ``step(state, levels, key=...)
+-> (state, readings)``, over the anonymous ports that an agent sees. It is replayed against a contract's
+protocol and scored on the same statistics.
 """
 
 import abc
@@ -17,7 +18,7 @@ import numpy as np
 
 
 class History(NamedTuple):
-    """What an explorer has seen: one entry a preparation, with its levels ``[tick, port]`` and readings ``[tick, sensor]``."""
+    """What an explorer has seen: levels ``[tick, port]`` and readings ``[tick, sensor]`` of each run."""
 
     levels: tuple[np.ndarray, ...]
     readings: tuple[np.ndarray, ...]
@@ -26,8 +27,8 @@ class History(NamedTuple):
 class Theory(eqx.Module):
     """A simulator over ports. A final subclass states `init` and `step` for one clone; only `replay` batches.
 
-    `replays` is how many times it is run for each contract (1 for a theory without randomness), `fit_replays` how many times
-    for each protocol in a fit (at least 2).
+    `replays` is how many times it is run for each contract (1 for a theory without randomness), `fit_replays`
+    how many times for each protocol in a fit (at least 2).
     """
 
     replays: ClassVar[int] = 64
@@ -39,7 +40,7 @@ class Theory(eqx.Module):
 
     @abc.abstractmethod
     def step(self, state: Any, levels: jax.Array, *, key: jax.Array) -> tuple[Any, jax.Array]:
-        """Advance by a tick under levels ``[port]``; returns the state and the readings ``[sensor]`` of that tick."""
+        """Advance by a tick under levels ``[port]``; returns the state and its readings ``[sensor]``."""
 
 
 class Ports(eqx.Module):
@@ -74,14 +75,14 @@ class Ports(eqx.Module):
 class CompactTheory(Theory):
     """A compact oracle: a law in reduced form, its parameters, and the constants that its closure needs.
 
-    The class attribute `world` names the family; `from_god` builds the theory from god-mode parameters. Its fields fall in four
-    groups, which decide what a fit may change:
+    The class attribute `world` names the family; `from_god` builds the theory from god-mode parameters. Its
+    fields fall in four groups, which decide what a fit may change:
 
     Attributes:
         law: a NamedTuple of float arrays, taken from god mode, or fitted from the prior mean.
         ports: likewise (its index arrays are never fitted).
-        closure: a NamedTuple of float scalars that god mode does not hold; each is the *logarithm* of a positive factor, 0 at
-            the start, and is always fitted.
+        closure: a NamedTuple of float scalars that god mode does not hold; each is the *logarithm* of a
+            positive factor, 0 at the start, and is always fitted.
         structure: whatever is neither (flags, wiring): a NamedTuple of arrays, never fitted.
     """
 
@@ -119,7 +120,8 @@ def replay(theory: Theory, levels: jax.Array, history: History, keys: jax.Array,
         replays: runs of each protocol.
 
     Returns:
-        Readings ``[protocol, replay, tick, sensor]``. Differentiable; memory for the gradient is one state a tick.
+        Readings ``[protocol, replay, tick, sensor]``. Differentiable; memory for the gradient is one state a
+        tick.
     """
 
     def one(rows: jax.Array, key: jax.Array) -> jax.Array:
@@ -143,7 +145,10 @@ def window_statistics(readings: jax.Array, port: Any, start: Any, stop: Any, sd:
 
     Args:
         readings: ``[contract, replay, tick, sensor]``.
-        port: sensor index ``[contract]``; start, stop: window ``[contract]``; sd: whether the sd (ddof 0) is asked.
+        port: sensor index ``[contract]``.
+        start: first tick of the window ``[contract]``.
+        stop: the tick behind its last ``[contract]``.
+        sd: whether the sd (ddof 0) is asked, not the mean ``[contract]``.
 
     Returns:
         ``[contract, replay]``.

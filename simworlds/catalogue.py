@@ -23,7 +23,7 @@ def worlds() -> Iterator[World]:
 
 
 def load(name: str) -> World:
-    """The family of an identifier such as ``"B2"``, or of a title such as ``"Contest"``; case does not matter.
+    """The family of an identifier such as ``"B2"`` or a title such as ``"Contest"``, in any case.
 
     Raises:
         UnknownWorld: if there is none; the message lists those that there are.

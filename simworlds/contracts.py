@@ -2,10 +2,11 @@
 
 A contract in JSON:
 
-    {"id": 3, "protocol": [{"ticks": 40, "set": {"u1": 0.25}}, ...], "port": "y2", "window": [100, 124], "statistic": "mean"}
+    {"id": 3, "protocol": [{"ticks": 40, "set": {"u1": 0.25}}, ...], "port": "y2", "window": [100, 124],
+    "statistic": "mean"}
 
-The window is ``[start, stop)`` in ticks; the statistic is the mean, or the sd (ddof 0), of the port's readings inside it. Each (world, seed) has
-eight contracts, a fixed function of the two.
+The window is ``[start, stop)`` in ticks; the statistic is the mean, or the sd (ddof 0), of the port's
+readings inside it. Each (world, seed) has eight contracts, a fixed function of the two.
 """
 
 from collections.abc import Mapping, Sequence
@@ -176,7 +177,9 @@ def _draw_contract(
 
 
 def contracts_of(instance: "Instance", store: "Store | None" = None) -> tuple[Contract, ...]:
-    """The eight contracts of an instance. Channels that answer to no drive (range below 10 sigma) are never asked about.
+    """The eight contracts of an instance.
+
+    Channels that answer to no drive (range below 10 sigma) are never asked about.
 
     Args:
         instance: the instance.

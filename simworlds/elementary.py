@@ -9,9 +9,10 @@ import numpy as np
 def sincos(angle: Any) -> tuple[Any, Any]:
     """Sine and cosine together.
 
-    In float32, for angles within about 1e4 radians, by reduction to a quarter turn and the minimax polynomials of the
-    Cephes library (Moshier 1992): an error of at most 1e-7 and a quarter of the time of two library calls, because
-    both share the reduction and the compiler may fuse them. Other dtypes take the library functions.
+    In float32, for angles within about 1e4 radians, by reduction to a quarter turn and the minimax
+    polynomials of the Cephes library (Moshier 1992): an error of at most 1e-7 and a quarter of the time of
+    two library calls, because both share the reduction and the compiler may fuse them. Other dtypes take the
+    library functions.
     """
     if angle.dtype != jnp.float32:
         return jnp.sin(angle), jnp.cos(angle)

@@ -1,8 +1,9 @@
 """Ensembles: the only place that batches, chunks and shards.
 
-A *lane* is one clone under one protocol. Lanes are run in chunks of a fixed, padded width (`World.lanes` a device), so that
-one compiled program serves a family whatever the seed, the protocol, the window, the channel or the number of clones, and
-clone i's numbers never depend on who ran beside it. Several devices share a chunk, each with the same local program.
+A *lane* is one clone under one protocol. Lanes are run in chunks of a fixed, padded width (`World.lanes` a
+device), so that one compiled program serves a family whatever the seed, the protocol, the window, the channel
+or the number of clones, and clone i's numbers never depend on who ran beside it. Several devices share a
+chunk, each with the same local program.
 """
 
 import dataclasses
@@ -26,7 +27,7 @@ _NEVER = np.int32(2**31 - 1)
 
 
 class Readout(NamedTuple):
-    """What is measured: a sensor port, a window ``[start, stop)`` in ticks, and whether the sd is asked, not the mean."""
+    """A sensor port, a window ``[start, stop)`` in ticks, and whether its sd is asked, not its mean."""
 
     port: int
     start: int
@@ -54,7 +55,10 @@ class Statistics(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """What `simulate` returns: values ``[request, clone, tick, sensor]``, NaN behind a protocol's end; branch at its end."""
+    """What `simulate` returns: values ``[request, clone, tick, sensor]``, and the branch at the end.
+
+    Behind a protocol's end the values are NaN.
+    """
 
     values: np.ndarray
     branch: np.ndarray
@@ -129,7 +133,7 @@ _LANE_AXES = _Lanes(1, 0, 0, Words(0, 0), Words(0, 0), Words(0, 0), 0, 0, 0, 0)
 
 
 def _run(world: Any, store: bool, params: Any, gauge: Gauge, lanes: _Lanes, last: Any) -> Any:
-    """Run a chunk of lanes on one device for `last` ticks; with `store`, keep readings ``[tick, lane, sensor]``."""
+    """Run a chunk on one device for `last` ticks; with `store`, keep readings ``[tick, lane, sensor]``."""
     dtype = gauge.offset.dtype
     axes = _LANE_AXES._replace(levels=None)
     start = jax.vmap(lambda lane: _start(world, params, lane, dtype), in_axes=(axes,))
@@ -166,43 +170,41 @@ def _run_sharded(world: Any, store: bool, params: Any, gauge: Gauge, lanes: _Lan
     return program(params, gauge, lanes, last)
 
 
-def _build(instance: Any, requests: Sequence[Request], pairs: np.ndarray, dtype: Any) -> tuple[_Lanes, int]:
-    """The lanes of one chunk from pairs ``[lane, (request, clone)]``, and the ticks that the longest one needs."""
+def _plan(instance: Any, requests: Sequence[Request], dtype: Any) -> _Lanes:
+    """What the lanes of each request share: `_Lanes` with requests in place of lanes, first in `levels`."""
     world = instance.world
-    levels = np.zeros((world.horizon, len(pairs), len(world.drives)), dtype)
-    rows: dict[str, list[Any]] = {name: [] for name in ("ticks", "port", "start", "stop", "sd")}
-    words: dict[str, list[Words]] = {"initial": [], "process": [], "sensor": []}
-    made = {int(r): instance.levels(requests[r].protocol) for r in np.unique(pairs[:, 0])}
-    roles = {
-        (r, role): role_words(world.id, instance.seed, role, *requests[r].purpose)
-        for r in made
-        for role in words
-    }
-    for lane, r in enumerate(pairs[:, 0].tolist()):
-        request, ticks = requests[r], len(made[r])
-        levels[:ticks, lane] = made[r]
-        levels[ticks:, lane] = made[r][-1]
-        readout = request.readout or Readout(0, 0, ticks, sd=False)
-        for name, value in zip(
-            rows, (ticks, readout.port, readout.start, readout.stop, readout.sd), strict=True
-        ):
-            rows[name].append(value)
-        for role in words:
-            words[role].append(roles[r, role])
-    keys = {
-        role: Words(
-            np.array([w.high for w in column], np.uint32), np.array([w.low for w in column], np.uint32)
-        )
-        for role, column in words.items()
-    }
-    numbers = {k: np.array(v, bool if k == "sd" else np.int32) for k, v in rows.items()}
-    return _Lanes(levels=levels, clone=pairs[:, 1].astype(np.uint32), **keys, **numbers), max(rows["ticks"])
+    made = [instance.levels(request.protocol) for request in requests]
+    filled = [np.pad(rows, ((0, world.horizon - len(rows)), (0, 0)), mode="edge") for rows in made]
+    readouts = [r.readout or Readout(0, 0, r.protocol.ticks, sd=False) for r in requests]
+
+    def words(role: str) -> Words:
+        keys = [role_words(world.id, instance.seed, role, *request.purpose) for request in requests]
+        return Words(np.array([key.high for key in keys]), np.array([key.low for key in keys]))
+
+    return _Lanes(
+        levels=np.stack(filled).astype(dtype),
+        ticks=np.array([len(rows) for rows in made], np.int32),
+        clone=np.zeros(len(requests), np.uint32),
+        initial=words("initial"),
+        process=words("process"),
+        sensor=words("sensor"),
+        port=np.array([readout.port for readout in readouts], np.int32),
+        start=np.array([readout.start for readout in readouts], np.int32),
+        stop=np.array([readout.stop for readout in readouts], np.int32),
+        sd=np.array([readout.sd for readout in readouts], bool),
+    )
+
+
+def _pick(plan: _Lanes, pairs: np.ndarray) -> _Lanes:
+    """The lanes of pairs ``[lane, (request, clone)]``."""
+    lanes = jax.tree.map(lambda column: column[pairs[:, 0]], plan)
+    return lanes._replace(levels=np.moveaxis(lanes.levels, 0, 1), clone=pairs[:, 1].astype(np.uint32))
 
 
 def _chunks(
     instance: Any, requests: Sequence[Request], clones: int, store: bool, dtype: Any
 ) -> Iterator[Any]:
-    """Dispatch chunk after chunk and yield (pairs, results); one chunk is in flight while another is built."""
+    """Dispatch chunk after chunk and yield (pairs, results), one being built while another runs."""
     world = instance.world
     width = world.lanes * len(jax.devices())
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype), instance.params)
@@ -210,15 +212,15 @@ def _chunks(
         **{k: jnp.asarray(getattr(instance.gauge, k), dtype) for k in ("offset", "gain", "sigma")}
     )
     index = np.stack(np.divmod(np.arange(len(requests) * clones), clones), axis=1)
+    plan = _plan(instance, requests, dtype)
     # Lanes of like length share a chunk: a chunk lasts as long as its longest protocol.
-    length = np.array([request.protocol.ticks for request in requests])
-    index = index[np.argsort(-length[index[:, 0]], kind="stable")]
+    index = index[np.argsort(-plan.ticks[index[:, 0]], kind="stable")]
     waiting = None
     for at in range(0, len(index), width):
         pairs = index[at : at + width]
         padded = np.concatenate([pairs, np.repeat(pairs[-1:], width - len(pairs), axis=0)])
-        lanes, last = _build(instance, requests, padded, dtype)
-        running = _run_sharded(world, store, params, gauge, lanes, jnp.int32(last))
+        lanes = _pick(plan, padded)
+        running = _run_sharded(world, store, params, gauge, lanes, np.max(lanes.ticks))
         if waiting is not None:
             yield waiting
         waiting = pairs, running
@@ -235,7 +237,8 @@ def _check(instance: Any, requests: Sequence[Request], clones: Any) -> None:
             raise InvalidRequest(f"a protocol may last {instance.world.horizon} ticks, but lasts {ticks}")
         if readout and not (0 <= readout.start <= readout.stop - 2 and readout.stop <= ticks):
             raise InvalidRequest(
-                f"a window must hold at least 2 ticks within 0..{ticks}, but is [{readout.start}, {readout.stop})"
+                f"a window must hold at least 2 ticks within 0..{ticks}, "
+                f"but is [{readout.start}, {readout.stop})"
             )
 
 
@@ -244,8 +247,8 @@ def _refuse_divergence(instance: Any, pairs: np.ndarray, bad: Any) -> None:
     if np.any(first != _NEVER):
         lane = int(np.argmin(first))
         raise Diverged(
-            f"world {instance.world.id}, seed {instance.seed}: clone {pairs[lane, 1]} of request {pairs[lane, 0]} "
-            f"was no longer finite at tick {first[lane]}"
+            f"world {instance.world.id}, seed {instance.seed}: "
+            f"clone {pairs[lane, 1]} of request {pairs[lane, 0]} was no longer finite at tick {first[lane]}"
         )
 
 
@@ -298,7 +301,8 @@ def simulate(
 ) -> Readings:
     """All readings of each request on fresh clones: for exploration, fits and plots.
 
-    Arguments and errors are those of `measure`; readouts are ignored, and `Readings.branch` is that of the last tick.
+    Arguments and errors are those of `measure`; readouts are ignored, and `Readings.branch` is that of the
+    last tick.
     """
     _check(instance, requests, clones)
     source = instance if noise else dataclasses.replace(instance, gauge=instance.gauge.noise_free())

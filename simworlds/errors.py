@@ -1,4 +1,4 @@
-"""Errors that a user can cause, or can be hit by: each with a code, and each fault in a sentence of its own."""
+"""Errors that a user can meet: each with a code, and each fault in a sentence of its own."""
 
 from collections.abc import Iterable
 

@@ -26,7 +26,9 @@ class Budget:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Instance:
-    """One world that can be explored, asked about and simulated. This is the god-mode side; agents get a `Session`.
+    """One world that can be explored, asked about and simulated.
+
+    This is the god-mode side; agents get a `Session`.
 
     Attributes:
         world: the family.

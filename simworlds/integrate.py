@@ -1,8 +1,8 @@
 """Fixed-step integrators over pytrees: one step of a law, and one tick of readings.
 
 A scheme advances the state of one clone by one step; `advance` runs a tick's steps and averages the sensors.
-Everything is written for one clone: only `simworlds.ensemble` batches. Drives are constant within a tick, so no step
-crosses a switch.
+Everything is written for one clone: only `simworlds.ensemble` batches. Drives are constant within a tick, so
+no step crosses a switch.
 """
 
 import abc
@@ -71,9 +71,9 @@ class RK4(Scheme):
 class Heun(Scheme):
     """The stochastic Heun scheme for additive noise, ``dx = drift dt + diffusion dW``.
 
-    Weak order two for additive noise (Greiner, Strittmatter, Honerkamp 1988, doi:10.1007/BF01016411). `law.diffusion`
-    returns a state of amplitudes in which a field without noise is None. Components are counted through the noisy
-    fields in their order.
+    Weak order two for additive noise (Greiner, Strittmatter, Honerkamp 1988, doi:10.1007/BF01016411).
+    `law.diffusion` returns a state of amplitudes in which a field without noise is None. Components are
+    counted through the noisy fields in their order.
     """
 
     def randoms(self, law: Any, params: Params, state: State, drive: Any, noise: Noise) -> Any:
@@ -110,10 +110,11 @@ def _add(state: State, kicks: list[Any]) -> State:
 class TauLeap(Scheme):
     """Midpoint tau-leaping for births and deaths beside continuous fields.
 
-    The state has a field ``n``, a tuple of counts (whole numbers as floats); the other fields follow ``law.drift``, whose ``n``
-    is ignored. ``law.propensities(state, drive, params)`` gives ``(births, hazards)``: the total birth rate of each count and the
-    death rate per individual. Births are Poisson, deaths binomial, so no count turns negative; propensities
-    are taken at the expected midpoint (Gillespie 2001, doi:10.1063/1.1378322), which makes means second order in the step.
+    The state has a field ``n``, a tuple of counts (whole numbers as floats); the other fields follow
+    ``law.drift``, whose ``n`` is ignored. ``law.propensities(state, drive, params)`` gives ``(births,
+    hazards)``: the total birth rate of each count and the death rate per individual. Births are Poisson,
+    deaths binomial, so no count turns negative; propensities are taken at the expected midpoint (Gillespie
+    2001, doi:10.1063/1.1378322), which makes means second order in the step.
     """
 
     def randoms(self, law: Any, params: Params, state: State, drive: Any, noise: Noise) -> Any:
@@ -156,8 +157,8 @@ def advance(
 
     def body(k: Any, carry: Any) -> Any:
         state, total, now = carry
-        # The next step's numbers are made here and carried: a carried buffer is written once, where the compiler would
-        # otherwise compute them again for each of their uses.
+        # The next step's numbers are made here and carried: a carried buffer is written once, where the
+        # compiler would otherwise compute them again for each of their uses.
         later = randoms(k + 1, state)
         state = scheme.step(law, params, state, drive, now)
         total = tuple(a + b for a, b in zip(total, law.read(state, drive, params), strict=True))

@@ -4,8 +4,9 @@ Every random number in this project has an address: ``(world, seed, role, index)
 clone number names a clone key under it, and ``(step, component)`` names one 32-bit word under that. Nothing
 depends on what was drawn before, on how many clones were asked for, or on where they ran.
 
-The generator is threefry2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw 2011, doi:10.1145/2063384.2063405). The functions here
-work on NumPy and on JAX arrays alike, so that the host (contracts, gauges) and the device (noise) share one stream.
+The generator is threefry2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw 2011, doi:10.1145/2063384.2063405).
+The functions here work on NumPy and on JAX arrays alike, so that the host (contracts, gauges) and the device
+(noise) share one stream.
 """
 
 import hashlib
@@ -56,7 +57,8 @@ def role_words(world_id: str, seed: int | str, role: str, *index: int | str) -> 
     Args:
         world_id: the family's identifier, such as ``"B2"``.
         seed: the public seed (an integer of at least 0) or a sealed one (a string).
-        role: what the numbers are for: ``"instance"``, ``"initial"``, ``"process"``, ``"sensor"``, ``"contracts"`` ...
+        role: what the numbers are for: ``"instance"``, ``"initial"``, ``"process"``, ``"sensor"``,
+            ``"contracts"`` ...
         *index: further integers or strings of the address: the purpose, a contract's number, a run's number.
 
     Raises:
@@ -117,6 +119,10 @@ def normal_from(word: Any, dtype: Any = jnp.float32) -> Any:
     return jnp.asarray(np.sqrt(2.0), dtype) * erfinv(2 * unit_interval(word, dtype) - 1)
 
 
+# A jitted function is traced once, however often a step calls it; the compiler inlines it.
+_device_bits = jax.jit(bits)
+
+
 class Noise(NamedTuple):
     """The noise of one clone at one step: draws addressed by component."""
 
@@ -125,11 +131,11 @@ class Noise(NamedTuple):
 
     def normal(self, component: Any, dtype: Any = jnp.float32) -> Any:
         """Standard normals at the given components (a scalar or an array of uint32)."""
-        return normal_from(bits(self.key, self.step, jnp.asarray(component, jnp.uint32)), dtype)
+        return normal_from(_device_bits(self.key, self.step, jnp.asarray(component, jnp.uint32)), dtype)
 
     def uniform(self, component: Any, dtype: Any = jnp.float32) -> Any:
         """Uniform numbers inside (0, 1) at the given components."""
-        return unit_interval(bits(self.key, self.step, jnp.asarray(component, jnp.uint32)), dtype)
+        return unit_interval(_device_bits(self.key, self.step, jnp.asarray(component, jnp.uint32)), dtype)
 
 
 # Discrete laws by inversion. No rejection loop: the cost is the same for every lane of a batch.
@@ -162,12 +168,14 @@ def _cornish_fisher(uniform: Any, mean: Any, variance: Any, skew: Any, kurtosis:
     return jnp.round(mean + jnp.sqrt(variance) * shape)
 
 
+@jax.jit
 def poisson_from(uniform: Any, mean: Any) -> Any:
     """A Poisson count (as a float) from one uniform number.
 
     Args:
         uniform: numbers inside (0, 1).
-        mean: the mean, at least 0. Exact by inversion up to `INVERSION_MEAN`, a rounded Cornish-Fisher quantile above.
+        mean: the mean, at least 0. Exact by inversion up to `INVERSION_MEAN`, a rounded Cornish-Fisher
+            quantile above.
     """
     low = jnp.minimum(mean, INVERSION_MEAN)
     small = _sum_of_steps(uniform, jnp.exp(-low), lambda k: low / (k + 1))
@@ -176,6 +184,7 @@ def poisson_from(uniform: Any, mean: Any) -> Any:
     return jnp.where(mean <= INVERSION_MEAN, small, jnp.maximum(large, 0))
 
 
+@jax.jit
 def binomial_from(uniform: Any, trials: Any, probability: Any) -> Any:
     """A binomial count (as a float) from one uniform number.
 

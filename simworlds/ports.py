@@ -4,7 +4,8 @@ An agent drives ``u0, u1 ...`` with levels in [0, 1] and reads ``y0, y1 ...`` as
 
     y = offset + gain * g(state) + sigma * eps,    offset ~ U(-1, 1),    gain ~ +-U(0.5, 2),
 
-where g is the tick's mean of the sensor behind the port and sigma is 0.5 to 2 % of its declared nominal range, in gauged units.
+where g is the tick's mean of the sensor behind the port and sigma is 0.5 to 2 % of its declared nominal
+range, in gauged units.
 """
 
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -51,7 +52,7 @@ def draw_ports(world: "World", draws: Draws) -> tuple[Wiring, Gauge]:
 
 
 def canonical_ports(world: "World") -> tuple[Wiring, Gauge]:
-    """Ports in the family's own order with the identity gauge and no noise: for audits and for reference runs."""
+    """Ports in the family's own order with the identity gauge and no noise, for audits."""
     n = len(world.sensors)
     zeros, ones = np.zeros(n, np.float32), np.ones(n, np.float32)
     return Wiring(tuple(range(len(world.drives)))), Gauge(np.arange(n, dtype=np.int32), zeros, ones, zeros)

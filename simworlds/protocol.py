@@ -1,13 +1,13 @@
 """Protocols (schedules of drives) and readouts (port, window, statistic), as an agent writes them.
 
-A protocol is a list of segments ``{"ticks": n, "set": {"u0": 0.8}}``. It starts from rest; a segment changes the ports that it
-names and the others hold. It ends after its last segment.
+A protocol is a list of segments ``{"ticks": n, "set": {"u0": 0.8}}``. It starts from rest; a segment changes
+the ports that it names and the others hold. It ends after its last segment.
 """
 
 import math
 import numbers
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
@@ -55,7 +55,7 @@ class Protocol(NamedTuple):
         return np.concatenate(rows)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite real number (booleans are not)."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         return False
@@ -65,7 +65,7 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def is_whole(value: Any) -> bool:
+def is_whole(value: Any) -> TypeGuard[int]:
     """Whether a value is an integer (booleans and floats are not)."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool | np.bool_)
 
@@ -85,7 +85,7 @@ def _segment_faults(at: str, segment: Any, ports: Sequence[str], horizon: int) -
         if k not in ("ticks", "set")
     ]
     ticks = segment.get("ticks")
-    if not is_whole(ticks) or not 1 <= int(ticks) <= horizon:
+    if not is_whole(ticks) or not 1 <= ticks <= horizon:
         faults.append(f"{at}: `ticks` must be a whole number from 1 to {horizon}, but is {shown(ticks)}")
     levels = segment.get("set", {})
     if not isinstance(levels, Mapping):

@@ -1,7 +1,7 @@
 """The adaptive reference path on diffrax: a world's law as terms, and readings by an adaptive solve.
 
-Fixed steps serve ensembles; this path certifies their step, and lets any diffrax solver run on any world. diffrax is
-imported here alone, and when called, because importing it costs a second.
+Fixed steps serve ensembles; this path certifies their step, and lets any diffrax solver run on any world.
+Only this file imports diffrax, and only when called, because that import costs a second.
 """
 
 from collections.abc import Callable
@@ -25,8 +25,8 @@ def terms(world: World, params: Any, levels: Callable[[Any], Any], *, key: jax.A
         world: the family; its state's leaves must be floating-point arrays.
         params: parameters, as `World.draw` or `World.limit` gives them.
         levels: a function of time that returns levels ``[drive]`` in family order.
-        key: of the Brownian path of a world with noise, which covers the horizon and suits any solver, adaptive
-            ones included; by default a fixed one, so that the same call gives the same path.
+        key: of the Brownian path of a world with noise, which covers the horizon and suits any solver; by
+            default a fixed one, so that the same call gives the same path.
 
     Returns:
         An ``ODETerm``, or a ``MultiTerm`` of one and of a ``ControlTerm`` with diagonal noise.
@@ -39,7 +39,7 @@ def terms(world: World, params: Any, levels: Callable[[Any], Any], *, key: jax.A
 
     if not isinstance(world, OdeWorld | SdeWorld):
         raise UnsupportedLaw(
-            f"world {world.id} jumps between whole numbers, so it has no differential equation; use `simulate`"
+            f"world {world.id} jumps between whole numbers and has no differential equation; use `simulate`"
         )
     params = jax.tree.map(jnp.asarray, params)
 
@@ -77,8 +77,8 @@ def reference_readings(
 ) -> Float[np.ndarray, "tick sensor"]:
     """Tick means of a world's raw sensors by an adaptive solve in float64, whatever the ambient types.
 
-    The solver (Dormand-Prince 8) starts anew at each tick, where drives switch, and integrates the sensors along with the
-    state, so that the error control holds for the means too.
+    The solver (Dormand-Prince 8) starts anew at each tick, where drives switch, and integrates the sensors
+    along with the state, so that the error control holds for the means too.
 
     Args:
         world: a family of ordinary differential equations.

@@ -1,7 +1,7 @@
 """Budgeted exploration: everything that an agent may touch, and nothing else.
 
-A session shows ports, budget and history. It holds the instance in a private slot: that keeps honest code honest, but code in the same process can
-reach it, so a benchmark that counts runs the agent elsewhere.
+A session shows ports, budget and history. It holds the instance in a private slot: that keeps honest code
+honest, but code in the same process can reach it, so a benchmark that counts runs the agent elsewhere.
 """
 
 from typing import Any, NamedTuple, NoReturn
@@ -14,7 +14,7 @@ from simworlds.instance import Budget, Instance
 
 
 class Experiment(NamedTuple):
-    """One accepted run: the protocol as plain data, the readings ``[tick, sensor]``, and what was left afterwards."""
+    """One accepted run: the protocol as plain data, the readings ``[tick, sensor]``, and what was left."""
 
     protocol: list[dict[str, Any]]
     readings: np.ndarray
@@ -25,7 +25,8 @@ class Experiment(NamedTuple):
 class Session:
     """A budgeted exploration of one anonymous world.
 
-    Make one with ``instance.session()``. `run` prepares a fresh clone, drives it, and returns what the sensors read.
+    Make one with ``instance.session()``. `run` prepares a fresh clone, drives it, and returns what the
+    sensors read.
     """
 
     __slots__ = ("_history", "_instance", "_left")
@@ -81,7 +82,8 @@ class Session:
             protocol: a list of segments ``{"ticks": n, "set": {port: level}}``.
 
         Returns:
-            Readings ``[tick, sensor]``, float32. The k-th accepted run of a session gives the same readings whenever it is made.
+            Readings ``[tick, sensor]``, float32. The k-th accepted run of a session gives the same readings
+            whenever it is made.
 
         Raises:
             InvalidProtocol: with all faults listed; nothing is charged.

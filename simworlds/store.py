@@ -1,8 +1,8 @@
 """A content-addressed store on disk: whatever is expensive and a fixed function of its address.
 
-An entry is an ``.npz`` file of arrays and a ``.json`` manifest with the address and the SHA-256 of the arrays' bytes. Both are written
-to a temporary name and renamed, the manifest last, so a half-written entry is never seen. A read checks the digest: a corrupted
-entry counts as absent, is computed again and replaced.
+An entry is an ``.npz`` file of arrays and a ``.json`` manifest with the address and the SHA-256 of the
+arrays' bytes. Both are written to a temporary name and renamed, the manifest last, so a half-written entry is
+never seen. A read checks the digest: a corrupted entry counts as absent, is computed again and replaced.
 """
 
 import hashlib

@@ -23,7 +23,7 @@ _CALIBRATION = (64, 4)  # protocols, clones
 
 
 class Ranges(NamedTuple):
-    """Of each channel, in port order: its dynamic range in gauged units, and whether it answers to drives at all."""
+    """Of each channel, in port order: its dynamic range (gauged), and whether it answers to drives."""
 
     dynamic_range: np.ndarray
     lively: np.ndarray
@@ -62,8 +62,9 @@ def _address(instance: "Instance", kind: str, **more: Any) -> dict[str, Any]:
 
 
 def calibrate(instance: "Instance", store: Store | None = None, progress: Progress | None = None) -> Ranges:
-    """The dynamic range of each channel: 1 % to 99 % of noise-free readings over 64 grammar protocols x 4 clones.
+    """The dynamic range of each channel.
 
+    It is that from 1 % to 99 % of noise-free readings over 64 grammar protocols x 4 clones.
     A range below 10 sensor-noise standard deviations is raised to that, and its channel is not lively.
     """
     count, clones = _CALIBRATION
@@ -93,7 +94,7 @@ def ensemble_of(
     store: Store | None = None,
     progress: Progress | None = None,
 ) -> Statistics:
-    """Each contract's statistic and branch on fresh clones under a role, cached: arrays ``[contract, clone]``.
+    """Each contract's statistic and branch on fresh clones, cached: arrays ``[contract, clone]``.
 
     Raises:
         InvalidRequest: if `clones` is not a whole number of at least 1.
@@ -119,7 +120,8 @@ def truth_of(
 ) -> TruthEnsemble:
     """The truth of contracts on fresh clones of the true world.
 
-    Where fewer than 3 degrees of freedom (clones less branches) are left, tau comes from 64 clones of the same role.
+    Where fewer than 3 degrees of freedom (clones less branches) are left, tau comes from 64 clones of the
+    same role.
 
     Raises:
         InvalidRequest: if `clones` is not a whole number of at least 4.
@@ -134,7 +136,7 @@ def truth_of(
     tau, freedom = _spread(draws, branch)
     thin = np.flatnonzero(freedom < 3)
     if len(thin) and clones < _TOP_UP:
-        more = ensemble_of(instance, [contracts[k] for k in thin], _TOP_UP, "truth", store, progress)
+        more = ensemble_of(instance, [contracts[int(k)] for k in thin], _TOP_UP, "truth", store, progress)
         tau[thin], freedom[thin] = _spread(more.values.astype(np.float64), more.branch)
     ranges = calibrate(instance, store).dynamic_range
     world = instance.world

@@ -1,7 +1,7 @@
 """What a family of worlds states: its law, its ports, how an instance is drawn.
 
-A world file holds equations for one clone and nothing else: no scan, no batching, no solver. The fixed-step ensemble,
-diffrax (through `World.terms`) and the docs all take the law from there.
+A world file holds equations for one clone and nothing else: no scan, no batching, no solver. The fixed-step
+ensemble, diffrax (through `World.terms`) and the docs all take the law from there.
 """
 
 import abc
@@ -90,7 +90,8 @@ class Grammar:
 class World(abc.ABC):
     """A family of worlds. A family is a final subclass; its instances carry no data of their own.
 
-    Class attributes state what the family fixes. The methods are written for one clone, over scalars and small arrays.
+    Class attributes state what the family fixes. The methods are written for one clone, over scalars and
+    small arrays.
     """
 
     id: ClassVar[str]
@@ -118,7 +119,7 @@ class World(abc.ABC):
 
     @abc.abstractmethod
     def initial(self, params: Any, noise: Noise) -> Any:
-        """The initial state of one clone: a NamedTuple of floating-point scalars, small arrays or tuples of them."""
+        """The initial state of one clone: a NamedTuple of scalars, small arrays or tuples of them."""
 
     @abc.abstractmethod
     def drift(self, state: Any, drive: Any, params: Any) -> Any:
@@ -129,7 +130,7 @@ class World(abc.ABC):
         """The instantaneous value of each sensor, in the order of `sensors`."""
 
     def wrap(self, state: Any) -> Any:
-        """The same state with its angles brought back to one turn, so that they keep their precision; called every tick."""
+        """The same state with its angles brought back to one turn; called every tick, for precision."""
         return state
 
     def branch(self, state: Any, params: Any) -> Any:
@@ -192,7 +193,7 @@ class SdeWorld(World):
 
 
 class JumpWorld(World):
-    """A world of births and deaths beside continuous fields; the state has a field ``n``, a tuple of counts."""
+    """A world of births and deaths beside continuous fields; a state's ``n`` is a tuple of counts."""
 
     @abc.abstractmethod
     def propensities(self, state: Any, drive: Any, params: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:

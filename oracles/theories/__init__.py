@@ -1,0 +1,1 @@
+"""One compact oracle a family."""

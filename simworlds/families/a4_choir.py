@@ -1,16 +1,18 @@
-"""A4 Choir: noisy Kuramoto-Sakaguchi oscillators in two hidden sections, with a conductor who may be followed.
+"""A4 Choir: noisy Kuramoto-Sakaguchi oscillators in two hidden sections, and a conductor.
 
-    dth_i = [om_i + sum_b K_ab p_b r_b sin(psi_b - th_i - lam) + F sin(phi - th_i)] dt + sqrt(2 D) dW_i,    phi' = nu
+    dth_i = [om_i + sum_b K_ab p_b r_b sin(psi_b - th_i - lam) + F sin(phi - th_i)] dt + sqrt(2 D) dW_i,
+    phi' = nu
 
-for i in section a; z_b = r_b exp(i psi_b) is the mean of exp(i th) over section b, which holds a share p_b of the N = 128
-oscillators. K_aa = K, K_ab = K k_ab. Frequencies are the quantiles of a Lorentzian or a Gaussian around each section's
-centre. Time units are those of 1/om; a tick is one unit. A lock-in amplifier at the conductor's phase reads
-w = z exp(-i phi) through a filter of 5 ticks:
+for i in section a; z_b = r_b exp(i psi_b) is the mean of exp(i th) over section b, which holds a share p_b of
+the N = 128 oscillators. K_aa = K, K_ab = K k_ab. Frequencies are the quantiles of a Lorentzian or a Gaussian
+around each section's centre. Time units are those of 1/om; a tick is one unit. A lock-in amplifier at the
+conductor's phase reads w = z exp(-i phi) through a filter of 5 ticks:
 
     tau L' = w - L,      tau P' = |w - L|^2 - P
 
-Sources: Kuramoto 1984; Sakaguchi 1988 (doi:10.1143/PTP.79.39); Strogatz & Mirollo 1991 (doi:10.1007/BF01029202);
-Acebron et al. 2005 (doi:10.1103/RevModPhys.77.137); Ott & Antonsen 2008 (doi:10.1063/1.2930766).
+Sources: Kuramoto 1984; Sakaguchi 1988 (doi:10.1143/PTP.79.39); Strogatz & Mirollo 1991
+(doi:10.1007/BF01029202); Acebron et al. 2005 (doi:10.1103/RevModPhys.77.137); Ott & Antonsen 2008
+(doi:10.1063/1.2930766).
 """
 
 from statistics import NormalDist
@@ -118,7 +120,7 @@ class Choir(SdeWorld):
         )
 
     def limit(self, **changes: Any) -> Params:
-        """Identical oscillators with uniform coupling: the noisy Kuramoto model; pass `om` and `first` for others."""
+        """The noisy Kuramoto model of identical oscillators; pass `om` and `first` for others."""
         half = (np.arange(SIZE) < SIZE // 2).astype(np.float64)
         plain = Params(np.zeros(SIZE), half, np.ones((2, 2)), 0.0, 0.0, np.zeros(2), 0.0, 0.0)
         return plain._replace(**changes)
@@ -167,7 +169,8 @@ class Choir(SdeWorld):
         lag_c, lag_s = jnp.cos(params.lam), jnp.sin(params.lam)
         sp, cp = sincos(state.phi)
         k = params.k
-        # Mean over i of sin(psi_b - th_i - lam): the imaginary part of z_b exp(-i lam) conj(z_a); equal pairs leave -sin(lam).
+        # Mean over i of sin(psi_b - th_i - lam): the imaginary part of z_b exp(-i lam) conj(z_a); equal pairs
+        # leave -sin(lam).
         own = -lag_s * (k[0, 0] * (c1 * c1 + s1 * s1) + k[1, 1] * (c2 * c2 + s2 * s2))
         odd, even = s2 * c1 - c2 * s1, c1 * c2 + s1 * s2
         cross = k[0, 1] * (odd * lag_c - even * lag_s) - k[1, 0] * (odd * lag_c + even * lag_s)

@@ -1,4 +1,4 @@
-"""B2 Contest: species compete for two resources in a chemostat and poison each other; noise decides which one stays.
+"""B2 Contest: species compete in a chemostat and poison each other; noise decides which one stays.
 
     birth  n_i -> n_i + 1 :  n_i mu_i(T) f_i,      f_i = sum_k w_ik R_k / (K_ik + R_k)
     death  n_i -> n_i - 1 :  n_i [D + del_i + sum_j A_ij n_j / V]
@@ -6,12 +6,13 @@
     P'   = sum_i b_i n_i / V - (D + k_P) P
     mu_i(T) = mu_i exp(-((T - T_i) / 0.08)^2 / 2),     S_1 = S rho, S_2 = S (1 - rho)
 
-Counts are whole numbers, volumes in units that make n / V a density; a tick is one generation (1 / mu). Three or four species, in one
-of four relations: mutual inhibition (founder control), cyclic, hierarchical, or none (A = 0), where the resource
-trade-off picks the winner. The inoculum is Poisson with mean 6, given at least one of each species present.
+Counts are whole numbers, volumes in units that make n / V a density; a tick is one generation (1 / mu). Three
+or four species, in one of four relations: mutual inhibition (founder control), cyclic, hierarchical, or none
+(A = 0), where the resource trade-off picks the winner. The inoculum is Poisson with mean 6, given at least
+one of each species present.
 
-Sources: Gause 1934; Park 1954; Mertz, Cawthon, Park 1976 (doi:10.1073/pnas.73.4.1368); Hsu, Hubbell, Waltman 1977
-(doi:10.1137/0132030).
+Sources: Gause 1934; Park 1954; Mertz, Cawthon, Park 1976 (doi:10.1073/pnas.73.4.1368); Hsu, Hubbell, Waltman
+1977 (doi:10.1137/0132030).
 """
 
 from typing import Any, NamedTuple
@@ -71,7 +72,7 @@ def _inhibition(draws: Draws, relation: str, species: int) -> np.ndarray:
 
 
 class Contest(JumpWorld):
-    """B2: one species stays; which one, noise decides in the first generations unless a drive separates them."""
+    """B2: one species stays; which one, noise decides in the first generations."""
 
     id = "B2"
     title = "Contest"
@@ -147,7 +148,7 @@ class Contest(JumpWorld):
         return plain._replace(**changes)
 
     def initial(self, params: Params, noise: Noise) -> State:
-        """A distribution: founders of each species Poisson given at least one; resources at the rest feed, no pigment."""
+        """A distribution: founders Poisson given at least one; resources at the rest feed, no pigment."""
         counts = []
         for i in range(SPECIES):
             mean = params.inoculum[i]

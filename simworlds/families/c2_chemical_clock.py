@@ -4,8 +4,9 @@
     Y_i' = k [B X_i - X_i^2 Y_i] + sig q (Y_j - Y_i)
     th'  = -(th - th_b) / tau + h r,     k = exp(E (1 - 1/th)),     r = k (X_1^2 Y_1 + X_2^2 Y_2)
 
-with A_1 = A (1 + m), A_2 = A (1 - m). Concentrations, time and temperature are dimensionless; a tick is one time unit. One cell
-alone, without heat, oscillates beyond the Hopf point B = 1 + A^2, there with angular frequency A.
+with A_1 = A (1 + m), A_2 = A (1 - m). Concentrations, time and temperature are dimensionless; a tick is one
+time unit. One cell alone, without heat, oscillates beyond the Hopf point B = 1 + A^2, there with angular
+frequency A.
 
 Sources: Prigogine & Lefever 1968 (doi:10.1063/1.1668896); Kai & Tomita 1979.
 """
@@ -69,7 +70,8 @@ class ChemicalClock(OdeWorld):
         changes=(1, 3),
         ask={"X of cell 1": 1.0, "Y of both cells": 1.0, "heat": 0.8, "X difference": 1.2},
         sd_share=0.45,
-        # Contracts leave out the corner of A near 0.5 and B near 4, where relaxation spikes are all there is to see.
+        # Contracts leave out the corner of A near 0.5 and B near 4, where relaxation spikes are all there is
+        # to see.
         levels={"A": (0.2, 1.0), "B": (0.0, 0.83)},
     )
     mean_fraction = 0.03

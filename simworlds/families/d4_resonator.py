@@ -3,12 +3,14 @@
     x'' + de c x' + w0^2 x + be x^3 + b5 x^5 + g y + bias = F cos(phi),    phi' = W
     y'' + d2 y' + w2^2 y + g x + al x^2 = 0
 
-Time is in units of 1/w0; a tick is 6.4 units. A lock-in amplifier reads x through first-order filters of 5 ticks:
+Time is in units of 1/w0; a tick is 6.4 units. A lock-in amplifier reads x through first-order filters of 5
+ticks:
 
     tau I' = 2 x cos(phi) - I,   tau Q' = 2 x sin(phi) - Q,   tau m' = x - m,   tau s' = x^2 - s
 
-and the sensors are I, Q, m and sqrt(s). A softening spring (be < 0) carries b5 = be^2 / 2, which keeps the restoring force
-monotone (9 be^2 < 20 b5 w0^2), so that no drive lets the mass escape; a hardening spring has b5 = 0.
+and the sensors are I, Q, m and sqrt(s). A softening spring (be < 0) carries b5 = be^2 / 2, which keeps the
+restoring force monotone (9 be^2 < 20 b5 w0^2), so that no drive lets the mass escape; a hardening spring has
+b5 = 0.
 
 Sources: Duffing 1918; Nayfeh & Mook 1979, Nonlinear Oscillations; Holmes 1979 (doi:10.1098/rsta.1979.0068).
 """

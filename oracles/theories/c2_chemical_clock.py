@@ -1,0 +1,104 @@
+"""Compact oracle of C2: the law itself, two Brusselators and a temperature, stepped by RK4.
+
+    X_i' = k [A_i - (B + 1) X_i + X_i^2 Y_i] + sig (X_j - X_i),     A_1 = A (1 + m),   A_2 = A (1 - m)
+    Y_i' = k [B X_i - X_i^2 Y_i] + sig q (Y_j - Y_i)
+    th'  = (th_b + w r / E - th) / tau,     r = k (X_1^2 Y_1 + X_2^2 Y_2),     k = exp(E (1 - 1/th))
+
+Heating enters as w = E h tau, the strength of the thermal feedback, which decides whether heat runs away. Only
+sensor noise tells clones apart, and the law is complete, so the closure has no constants.
+"""
+
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from oracles.theory import CompactTheory, History, Ports
+
+_RANGES = ((0.5, 1.5), (1.0, 4.0), (0.0, 1.0), (0.9, 1.1))  # of A, B, sig, th_b
+_STEPS = 20  # a tick, which is one time unit
+
+
+class Law(NamedTuple):
+    """Mismatch, transport of Y, activation energy, feedback and its time, first X; E and w may be idle."""
+
+    m: Any
+    q: Any
+    E: Any
+    w: Any
+    tau: Any
+    x1: Any
+    x2: Any
+
+
+class Closure(NamedTuple):
+    """Nothing: the law is complete."""
+
+
+class Structure(NamedTuple):
+    """Whether there is thermal feedback: 0 or 1."""
+
+    thermal: Any
+
+
+class ChemicalClockTheory(CompactTheory):
+    """C2 as it is."""
+
+    world: ClassVar[str] = "C2"
+    law: Law
+    ports: Ports
+    closure: Closure
+    structure: Structure
+
+    @classmethod
+    def from_god(cls, params: Any, ports: Ports) -> "ChemicalClockTheory":
+        p = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), params)
+        hot = p.E > 0
+        E, w = jnp.where(hot, p.E, 1.75), jnp.where(hot, p.E * p.h * p.tau, 0.02)
+        law = Law(p.m, p.q, E, w, p.tau, p.x1, p.x2)
+        return cls(law, ports, Closure(), Structure(hot.astype(jnp.float32)))
+
+    def init(self, history: History, *, key: jax.Array) -> Any:
+        one = jnp.ones_like(self.law.x1)
+        return self.law.x1, 1.5 * one, self.law.x2, 1.5 * one, one
+
+    def step(self, state: Any, levels: jax.Array, *, key: jax.Array) -> tuple[Any, jax.Array]:
+        law, h = self.law, 1 / _STEPS
+        u = self.ports.levels(levels)
+        A, B, sig, bath = (a + (b - a) * x for (a, b), x in zip(_RANGES, u, strict=True))
+        A1, A2 = A * (1 + law.m), A * (1 - law.m)
+
+        def pace(x: Any) -> tuple[Any, Any, Any]:
+            k = jnp.exp(self.structure.thermal * law.E * (1 - 1 / x[4]))
+            return k, k * x[0] * x[0] * x[1], k * x[2] * x[2] * x[3]
+
+        def rates(x: Any) -> Any:
+            (x1, y1, x2, y2, th), (k, r1, r2) = x, pace(x)
+            mix, mix_y = sig * (x2 - x1), sig * law.q * (y2 - y1)
+            return (
+                k * (A1 - (B + 1) * x1) + r1 + mix,
+                k * B * x1 - r1 + mix_y,
+                k * (A2 - (B + 1) * x2) + r2 - mix,
+                k * B * x2 - r2 - mix_y,
+                (bath + law.w / law.E * (r1 + r2) - th) / law.tau,
+            )
+
+        def read(x: Any) -> Any:
+            _, r1, r2 = pace(x)
+            return x[0], x[1] + x[3], r1 + r2, x[0] - x[2]
+
+        def go(x: Any, d: float, v: Any) -> Any:
+            return jax.tree.map(lambda a, b: a + d * b, x, v)
+
+        def substep(_: Any, carry: Any) -> Any:
+            x, total = carry
+            k1 = rates(x)
+            k2 = rates(go(x, h / 2, k1))
+            k3 = rates(go(x, h / 2, k2))
+            k4 = rates(go(x, h, k3))
+            x = go(x, h / 6, jax.tree.map(lambda a, b, c, d: a + 2 * (b + c) + d, k1, k2, k3, k4))
+            return x, go(total, h, read(x))
+
+        start = go(tuple(0.0 * r for r in read(state)), h / 2, read(state))
+        state, total = jax.lax.fori_loop(0, _STEPS, substep, (state, start))
+        return state, self.ports.readings(go(total, -h / 2, read(state)), key=key)
