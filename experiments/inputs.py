@@ -1,0 +1,94 @@
+"""What the command line reads: seeds, numbers, JSON files. Everything wrong gets one clear sentence."""
+
+import argparse
+import json
+import sys
+from typing import Any
+
+_LARGEST_FILE = 10 * 2**20
+
+
+class UsageError(Exception):
+    """Bad input on the command line: shown in one line, exit status 2."""
+
+
+def parse_seeds(text: str) -> list[int]:
+    """Seeds such as ``0``, ``0,3,7`` or ``0..15`` (both ends included).
+
+    Raises:
+        argparse.ArgumentTypeError: if the text is none of these.
+    """
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dots, last = part.strip().partition("..")
+        if not first.isdecimal() or (dots and not last.isdecimal()) or len(part) > 40:
+            raise argparse.ArgumentTypeError(
+                f"seeds are whole numbers such as 0, 0,3,7 or 0..15, but {part!r} is not"
+            )
+        low, high = int(first), int(last) if dots else int(first)
+        if high < low or high - low >= 10_000 or high >= 2**63:
+            raise argparse.ArgumentTypeError(
+                f"a range of seeds ascends, holds at most 10000 and ends below 2^63, but is {part!r}"
+            )
+        seeds += range(low, high + 1)
+    return list(dict.fromkeys(seeds))
+
+
+def parse_one_seed(text: str) -> int:
+    """One seed.
+
+    Raises:
+        argparse.ArgumentTypeError: if the text is not a whole number from 0 to 2^63 - 1.
+    """
+    seeds = parse_seeds(text)
+    if len(seeds) != 1:
+        raise argparse.ArgumentTypeError(f"this command takes one seed, but {text!r} names {len(seeds)}")
+    return seeds[0]
+
+
+def parse_clones(text: str) -> int:
+    """A number of truth clones.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is not a whole number from 4 to 2^20.
+    """
+    if not text.isdecimal() or not 4 <= int(text[:12]) <= 2**20:
+        raise argparse.ArgumentTypeError(
+            f"truth takes a whole number of clones from 4 to {2**20}, but got {text!r}"
+        )
+    return int(text)
+
+
+def parse_steps(text: str) -> int:
+    """A number of gradient steps.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is not a whole number from 1 to 100000.
+    """
+    if not text.isdecimal() or not 1 <= int(text[:12]) <= 100_000:
+        raise argparse.ArgumentTypeError(
+            f"a fit takes a whole number of steps from 1 to 100000, but got {text!r}"
+        )
+    return int(text)
+
+
+def read_json(path: str) -> Any:
+    """JSON from a file, or from standard input if the path is ``-``.
+
+    Raises:
+        UsageError: if it cannot be read, is larger than 10 MiB, or is not JSON.
+    """
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read(_LARGEST_FILE + 1)
+        else:
+            with open(path, "rb") as file:
+                data = file.read(_LARGEST_FILE + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > _LARGEST_FILE:
+        raise UsageError(f"{path} is larger than {_LARGEST_FILE // 2**20} MiB, the most that is read")
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error or 'nested too deeply'}") from error
