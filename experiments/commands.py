@@ -180,14 +180,11 @@ def run_ladder(options: argparse.Namespace) -> None:
     """Climb the reference ladder."""
     worlds = _worlds(options.world)
     from experiments import summary
-    from experiments.run_ladder import Cell, run_ladder
-    from oracles.fit import FitSettings
+    from experiments.run_ladder import Cell, fit_settings, run_ladder
 
     cells = [Cell(world, seed) for world in worlds for seed in options.seed]
     out = Path(options.out)
-    records, timing = run_ladder(
-        cells, out, clones=options.clones, settings=FitSettings(steps=options.fit_steps)
-    )
+    records, timing = run_ladder(cells, out, clones=options.clones, settings=fit_settings(options.fit_steps))
     picture = None
     if not options.no_picture:
         from experiments import plot

@@ -1,5 +1,6 @@
 """The main job: climb the ladder on (world, seed) cells, with records, tables, a picture and progress."""
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -37,6 +38,12 @@ class Timing(NamedTuple):
 
     fits: float
     rest: float
+
+
+def fit_settings(steps: int) -> FitSettings:
+    """The default settings with another number of steps; a closure takes no more than its default."""
+    default = FitSettings()
+    return dataclasses.replace(default, steps=steps, closure_steps=min(steps, default.closure_steps))
 
 
 class Reporter:

@@ -43,16 +43,24 @@ class FitSettings:
     Attributes:
         protocols: grammar protocols of the calibration ensemble.
         clones: clones of each.
+        ticks: the most that a protocol of the ensemble lasts; longer ones are cut.
         block: ticks of a block.
-        steps: gradient steps.
+        steps: gradient steps of a fit of everything.
+        closure_steps: gradient steps of a fit of the closure's constants alone.
         learning_rate: of Adam at the start, in units of the prior spread.
     """
 
     protocols: int = 16
     clones: int = 16
+    ticks: int = 128
     block: int = 16
     steps: int = 120
+    closure_steps: int = 40
     learning_rate: float = 0.08
+
+    def steps_of(self, form: str) -> int:
+        """Gradient steps of a fit in god form (the closure alone) or in fitted form."""
+        return self.closure_steps if form == "god" else self.steps
 
 
 class Fit(NamedTuple):
@@ -86,12 +94,12 @@ def _calibration(instance: Instance, settings: FitSettings, store: Store) -> _Da
     requests, levels = [], []
     for k in range(settings.protocols):
         draws = Draws.for_role(world.id, instance.seed, "fit", "protocol", k)
-        protocol = grammar_protocol(instance, draws)
+        protocol = grammar_protocol(instance, draws).first(settings.ticks)
         requests.append(Request(protocol, ("fit", k)))
         rows = protocol.levels(instance.drive_ports, instance.rest)
-        levels.append(np.pad(rows, ((0, world.horizon - len(rows)), (0, 0)), mode="edge"))
+        levels.append(np.pad(rows, ((0, settings.ticks - len(rows)), (0, 0)), mode="edge"))
     readings = simulate(instance, requests, settings.clones).values
-    longest = world.horizon - readings.shape[2]
+    longest = settings.ticks - readings.shape[2]
     readings = np.pad(readings, ((0, 0), (0, 0), (0, longest), (0, 0)), constant_values=np.nan)
     blocks = np.array(block_statistics(readings, settings.block))
     weight = ~np.isnan(blocks[:, 0, :, 0, 0])
@@ -230,6 +238,7 @@ def fit_theory(
     if form not in ("god", "fitted"):
         raise ValueError(f"`form` must be 'god' or 'fitted', but is {form!r}")
     groups = ("closure",) if form == "god" else ("law", "ports", "closure")
+    settings = dataclasses.replace(settings, steps=settings.steps_of(form))
     if form == "god" and not jax.tree.leaves(god.closure):
         return Fit(god, np.empty(0), np.empty(0))
 

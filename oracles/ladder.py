@@ -185,7 +185,7 @@ def _oracles(
         return
     god = god_theory(kind, instance)
     for name, form in (("compact oracle", "god"), ("fitted oracle", "fitted")):
-        tell = partial(progress, f"fit {name}", settings.steps)
+        tell = partial(progress, f"fit {name}", settings.steps_of(form))
         fit = fit_theory(instance, god, form, settings, store, tell)
         yield Rung(name, theory_answers(instance, contracts, fit.theory, history, form), fit)
 

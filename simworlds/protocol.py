@@ -40,6 +40,15 @@ class Protocol(NamedTuple):
         """The protocol's length."""
         return sum(segment.ticks for segment in self.segments)
 
+    def first(self, ticks: int) -> "Protocol":
+        """The protocol's beginning: all of it if it is no longer than `ticks`."""
+        kept, left = [], ticks
+        for segment in self.segments:
+            if left > 0:
+                kept.append(segment._replace(ticks=min(segment.ticks, left)))
+            left -= segment.ticks
+        return Protocol(tuple(kept))
+
     def to_json(self) -> list[dict[str, Any]]:
         """The protocol as plain data."""
         return [segment.to_json() for segment in self.segments]

@@ -4,9 +4,9 @@
     y'' + d2 y' + w2^2 y + g x + al x^2 = 0
 
 A lock-in reads x through filters of 5 ticks: I of 2 x cos(phi), Q of 2 x sin(phi), m of x, s of x^2; the
-sensors are I, Q, m and sqrt(s). Filters act on nothing, so they are summed up after a tick's steps. b5 follows from
-be, so that no fit lets the mass escape. Only sensor noise tells clones apart, and the law is complete, so
-the closure has no constants.
+sensors are I, Q, m and sqrt(s). Nothing depends on the filters, so they are summed up after a tick's steps.
+b5 follows from be, so that no fit lets the mass escape. Only sensor noise tells clones apart, and the law is
+complete, so the closure has no constants.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -18,7 +18,7 @@ import numpy as np
 from oracles.theory import CompactTheory, History, Ports
 
 _RANGES = ((0.0, 0.6), (0.5, 2.2), (-0.4, 0.4), (1.0, 4.0))  # of F, W, bias, c
-_STEPS, _TICK, _FILTER = 64, 6.4, 32.0  # steps a tick; times in units of 1 / w0
+_STEPS, _TICK, _FILTER = 48, 6.4, 32.0  # steps a tick; times in units of 1 / w0
 
 
 class Law(NamedTuple):

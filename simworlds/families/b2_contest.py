@@ -85,11 +85,11 @@ class Contest(JumpWorld):
         Drive("T", 0.9, 1.1, rest=0.5),
     )
     sensors = (
-        Sensor("turbidity", 0.0, 4.0),
+        Sensor("turbidity", 0.0, 6.0),
         Sensor("residual resource 1", 0.0, 1.5),
-        Sensor("pigment", 0.0, 8.0),
-        Sensor("pH", -2.0, 2.0),
-        Sensor("gas", 0.0, 1.0),
+        Sensor("pigment", 0.0, 16.0),
+        Sensor("pH", -4.0, 4.0),
+        Sensor("gas", 0.0, 1.5),
     )
     scheme = TauLeap(dt=0.05, substeps=20)
     grammar = Grammar(
@@ -98,7 +98,7 @@ class Contest(JumpWorld):
         window=(8, 32),
         changes=(1, 2),
         ask={"turbidity": 0.7, "residual resource 1": 0.7, "pigment": 1.6, "pH": 1.6, "gas": 0.6},
-        sd_share=0.25,
+        sd_share=0.15,
         levels={"D": (0.0, 0.7), "S": (0.2, 1.0), "T": (0.25, 0.75)},
     )
     branches = ("species 1", "species 2", "species 3", "species 4", "undecided", "extinct")

@@ -197,8 +197,8 @@ class TestFounderControl:
         assert (sigmas(self.share(6, 6, 6)[:3], 1 / 3) < SIGMAS).all()
 
     def test_a_head_start_counts_for_more_than_its_share(self):
-        # Neutral species would give 9/21 = .429. The catalogue of worlds has .578, but not under which settings;
-        # feed 1 and dilution .1, as here, give it.
+        # Neutral species would give 9/21 = .429. The catalogue of worlds has .578 but does not say under
+        # which settings; feed 1 and dilution .1, as here, give it.
         first, second, third, _ = self.share(9, 6, 6)
         assert sigmas(first, 9 / 21) > SIGMAS
         assert sigmas(first, 0.578) < SIGMAS
@@ -210,7 +210,7 @@ class TestResourceRule:
 
     @staticmethod
     def run(founders, mu, K, ticks):
-        # V is so large that demographic noise shifts the mean, by order 1 / V, far less than a standard error.
+        # With so large a V, demographic noise shifts the mean, by order 1 / V, less than its standard error.
         params = limit(
             mu=np.array([*mu, 1.0]),
             K=np.array([[k, 0.0] for k in (*K, 1.0)]),
@@ -235,7 +235,7 @@ class TestResourceRule:
 
 
 def statistics(seed, protocols, clones, purpose, world=WORLD, change=lambda params: params):
-    """Of each protocol's last 16 ticks, of each clone: means and sds of the sensors, and the outcome as 0 or 1."""
+    """Sensor means and sds over the last 16 ticks, and the outcome: ``[protocol, clone, statistic]``."""
     instance = WORLD.instance(seed).canonical()
     instance = dataclasses.replace(instance, world=world, params=change(instance.params))
     draws = [Draws.for_role("B2", seed, "test", "protocol", k) for k in range(protocols)]
@@ -296,7 +296,7 @@ class TestParameters:
     @jax.jit
     @jax.vmap
     def readings(params):
-        """Noise-free readings ``[tick, sensor]`` of a clone at rest, under the same noise for all parameters."""
+        """Noise-free readings ``[tick, sensor]`` of a clone at rest; all parameters meet the same noise."""
         start = WORLD.initial(params, Noise(words("parameters", "initial"), jnp.uint32(0)))
         levels = WORLD.physical(jnp.asarray(WORLD.rest, jnp.float32))
 
