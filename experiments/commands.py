@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.inputs import read_json
+from experiments.progress import busy
 
 
 def _console() -> Any:
@@ -59,7 +60,9 @@ def run_contracts(options: argparse.Namespace) -> None:
     """Show the contracts of a (world, seed)."""
     from simworlds.catalogue import load
 
-    contracts = [c.to_json() for c in load(options.world).instance(options.seed).contracts()]
+    instance = load(options.world).instance(options.seed)
+    with busy("measuring the range of each channel"):
+        contracts = [c.to_json() for c in instance.contracts()]
     if options.json:
         _print_json(contracts)
         return
@@ -89,8 +92,9 @@ def run_explore(options: argparse.Namespace) -> None:
 
     protocols = [read_json(path) for path in options.protocol]
     session = load(options.world).instance(options.seed).session()
-    for protocol in protocols:
-        session.run(protocol)
+    with busy("running the protocols"):
+        for protocol in protocols:
+            session.run(protocol)
     experiments = session.history
     if options.json:
         rows = [e._asdict() | {"readings": e.readings.tolist()} for e in experiments]
@@ -133,8 +137,9 @@ def run_truth(options: argparse.Namespace) -> None:
     from simworlds.truth import truth_of
 
     instance = load(options.world).instance(options.seed)
-    contracts = contracts_of(instance)
-    truth = truth_of(instance, contracts, options.clones)
+    with busy("running the true world"):
+        contracts = contracts_of(instance)
+        truth = truth_of(instance, contracts, options.clones)
     names = instance.world.branches
     if options.json:
         _print_json(
@@ -167,7 +172,8 @@ def run_score(options: argparse.Namespace) -> None:
     from simworlds.catalogue import load
 
     instance = load(options.world).instance(options.seed)
-    card = evaluate(instance, answers, clones=options.clones, lenient=options.lenient)
+    with busy("running the true world"):
+        card = evaluate(instance, answers, clones=options.clones, lenient=options.lenient)
     if options.json:
         from experiments.records import provenance
 
@@ -209,7 +215,8 @@ def run_bimodal(options: argparse.Namespace) -> None:
     """Print the two bimodal tables."""
     from experiments.bimodal import bimodal_tables
 
-    tables = bimodal_tables()
+    with busy("scoring 4,000 ensembles a table"):
+        tables = bimodal_tables()
     if options.json:
         _print_json(tables.data)
     else:

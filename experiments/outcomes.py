@@ -1,13 +1,15 @@
 """How many ways do the contracts of a world go? Distinguishable outcomes among truth clones."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
 
+from experiments.progress import track
+
 from experiments.evaluation import checked_truth
 from oracles.ladder import outcomes_of
-from scoring.quantile import contract_scale
 from simworlds.catalogue import load
 from simworlds.contracts import contracts_of
 from simworlds.truth import truth_of
@@ -19,15 +21,15 @@ def outcome_rows(worlds: Sequence[str], seeds: Sequence[int], clones: int) -> li
     See `oracles.ladder.outcomes_of` for what counts: branches that hold 15 % of the clones, with means of the
     statistic more than one scale apart.
     """
-    rows = []
-    for name in worlds:
-        for seed in seeds:
-            instance = load(name).instance(seed)
-            truth = checked_truth(truth_of(instance, contracts_of(instance), clones))
-            scale = np.asarray(contract_scale(truth.tau, truth.fraction, truth.dynamic_range))
-            counts = outcomes_of(truth.draws, truth.branch, scale).tolist()
-            rows.append({"world": name, "seed": seed, "clones": clones, "outcomes": counts})
-    return rows
+    return [_row(name, seed, clones) for name, seed in track(list(product(worlds, seeds)), "truth")]
+
+
+def _row(name: str, seed: int, clones: int) -> dict[str, Any]:
+    instance = load(name).instance(seed)
+    truth = checked_truth(truth_of(instance, contracts_of(instance), clones))
+    scale = np.maximum(3 * np.asarray(truth.tau), truth.fraction * truth.dynamic_range)
+    counts = outcomes_of(truth.draws, truth.branch, scale).tolist()
+    return {"world": name, "seed": seed, "clones": clones, "outcomes": counts}
 
 
 def outcome_table(rows: Sequence[dict[str, Any]]) -> Any:

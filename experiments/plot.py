@@ -26,7 +26,7 @@ def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Any, 
 def ladder(records: Sequence[Record]) -> Any:
     """Accuracy (above) and excess (below) of each rung, one column a world, with 95 % intervals."""
     worlds = worlds_of(records)
-    figure, axes = _figure(1.6 + 2.5 * len(worlds), 5.6, 2, len(worlds))
+    figure, axes = _figure(2.4 + 2.4 * len(worlds), 5.6, 2, len(worlds))
     for row, (field, label) in enumerate(
         (("accuracy", "accuracy (higher is better)"), ("excess", "excess (lower is better)"))
     ):
@@ -38,12 +38,12 @@ def ladder(records: Sequence[Record]) -> Any:
                 axes[row, column].set_xscale("symlog", linthresh=0.1)
                 axes[row, column].axvline(0, color="0.6", linewidth=0.8)
             else:
-                axes[row, column].set_xlim(0, 1)
+                axes[row, column].set_xlim(0, 1.02)
                 axes[row, column].set_title(world)
     first = records[0]
     seeds = len({record["seed"] for record in records})
     figure.suptitle(
-        f"Reference ladder: {seeds} seeds, {first['clones']} truth clones, "
+        f"Reference ladder: {seeds} seeds, {first['clones']} truth clones\n"
         f"simworlds {first['version']}, {first['backend']} {first['dtype']}",
         fontsize=9,
     )

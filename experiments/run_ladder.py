@@ -2,21 +2,14 @@
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
 
+from rich.console import Console
+
+from experiments.progress import Reporter, progress_bar
 from experiments.records import ladder_record, write_record
 from oracles.fit import FitSettings
 from oracles.ladder import climb
@@ -44,47 +37,6 @@ def fit_settings(steps: int) -> FitSettings:
     """The default settings with another number of steps; a closure takes no more than its default."""
     default = FitSettings()
     return dataclasses.replace(default, steps=steps, closure_steps=min(steps, default.closure_steps))
-
-
-class Reporter:
-    """Turns the stages of a climb into a progress bar, and adds up the time that fits take."""
-
-    def __init__(self, bar: Progress):
-        self._bar = bar
-        self._task = bar.add_task("", total=None, visible=False)
-        self._stage = ""
-        self._since = time.perf_counter()
-        self.fit_seconds = 0.0
-
-    def __call__(self, stage: str, total: int, more: int) -> None:
-        """Note that `more` of `total` units of a stage are done."""
-        now = time.perf_counter()
-        if stage.startswith("fit"):
-            self.fit_seconds += now - self._since
-        self._since = now
-        if stage != self._stage:
-            self._stage = stage
-            self._bar.reset(self._task, total=total, description=f"  {stage}", visible=True)
-        self._bar.advance(self._task, more)
-
-    def begin(self) -> None:
-        """Start the clock of the next stage."""
-        self._stage, self._since = "", time.perf_counter()
-        self._bar.update(self._task, visible=False)
-
-
-@contextmanager
-def progress_bar(console: Console) -> Iterator[Progress]:
-    """A bar on a console; a console that is no terminal shows nothing."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        yield bar
 
 
 def climb_cell(
@@ -130,7 +82,7 @@ def run_ladder(
         out.mkdir(parents=True, exist_ok=True)
     records = []
     started = time.perf_counter()
-    with progress_bar(console or Console(stderr=True)) as bar:
+    with progress_bar(console) as bar:
         whole = bar.add_task("ladder", total=len(cells))
         report = Reporter(bar)
         for cell in cells:
