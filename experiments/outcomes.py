@@ -6,9 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from experiments.progress import track
-
 from experiments.evaluation import checked_truth
+from experiments.progress import track
 from oracles.ladder import outcomes_of
 from simworlds.catalogue import load
 from simworlds.contracts import contracts_of

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-
 from rich.console import Console
 
 from experiments.progress import Reporter, progress_bar

@@ -10,7 +10,7 @@ from simworlds.ensemble import Request, simulate
 from simworlds.instance import Budget, Instance
 from simworlds.keys import Draws
 from simworlds.protocol import Protocol, Segment
-from simworlds.store import Store, environment
+from simworlds.store import Store, address_of
 
 _REST_SHARE = 0.25
 
@@ -47,14 +47,8 @@ def reference_exploration(instance: Instance, store: Store, budget: Budget | Non
         requests = [Request(protocol, ("reference", k)) for k, protocol in enumerate(protocols)]
         return {"values": simulate(instance, requests, 1).values[:, 0]}
 
-    address = {
-        "kind": "reference",
-        "world": instance.world.id,
-        "law": instance.world.law_version,
-        "seed": instance.seed,
-        "budget": [budget.ticks, budget.preparations],
-    }
-    values = store.fetch(address | environment(), compute)["values"]
+    address = address_of(instance, "reference", budget=[budget.ticks, budget.preparations])
+    values = store.fetch(address, compute)["values"]
     levels = tuple(protocol.levels(instance.drive_ports, instance.rest) for protocol in protocols)
     readings = tuple(rows[: protocol.ticks] for rows, protocol in zip(values, protocols, strict=True))
     return Exploration(rest_runs, History(levels, readings))

@@ -28,7 +28,7 @@ from simworlds.contracts import grammar_protocol
 from simworlds.ensemble import Request, simulate
 from simworlds.instance import Instance
 from simworlds.keys import Draws, key_for
-from simworlds.store import Store, environment
+from simworlds.store import Store, address_of, code_digest
 from simworlds.truth import calibrate
 
 Progress = Callable[[int], None]
@@ -252,16 +252,9 @@ def fit_theory(
             f"leaf{k:03}": x for k, x in enumerate(leaves)
         }
 
-    address = {
-        "kind": "fit",
-        "world": instance.world.id,
-        "law": instance.world.law_version,
-        "seed": instance.seed,
-        "theory": god.source_hash(),
-        "form": form,
-        "settings": dataclasses.asdict(settings),
-    }
-    found = store.fetch(address | environment(), compute)
+    how = {"form": form, "settings": dataclasses.asdict(settings)}
+    code = code_digest(type(god), "oracles.fit", "oracles.theory", "oracles.prior")
+    found = store.fetch(address_of(instance, "fit", theory=code, **how), compute)
     leaves = [jnp.asarray(found[name]) for name in sorted(found) if name.startswith("leaf")]
     theory = jax.tree.unflatten(jax.tree.structure(god), leaves)
     return Fit(theory, found["losses"], found["gradients"])

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from oracles.theory import CompactTheory, god_ports
-from simworlds.store import Store, environment
+from simworlds.store import Store, code_digest
 from simworlds.world import World
 
 _DRAWS = 256
@@ -50,13 +50,7 @@ def prior_of(world: World, kind: type[CompactTheory], store: Store) -> Prior:
             arrays |= {f"low{i:03}": values.min(0), f"high{i:03}": values.max(0)}
         return arrays
 
-    address = {
-        "kind": "prior",
-        "world": world.id,
-        "law": world.law_version,
-        "draws": _DRAWS,
-        "theory": kind.source_hash(),
-    }
-    found = store.fetch(address | environment(), compute)
+    code = code_digest(type(world), kind, "simworlds.keys", "simworlds.ports")
+    found = store.fetch({"kind": "prior", "world": world.id, "draws": _DRAWS, "code": code}, compute)
     columns = {name: [found[key] for key in sorted(found) if key.startswith(name)] for name in Prior._fields}
     return Prior(**columns)

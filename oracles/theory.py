@@ -6,9 +6,6 @@ protocol and scored on the same statistics.
 """
 
 import abc
-import hashlib
-import inspect
-import sys
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -91,11 +88,6 @@ class CompactTheory(Theory):
     ports: eqx.AbstractVar[Ports]
     closure: eqx.AbstractVar[Any]
     structure: eqx.AbstractVar[Any]
-
-    @classmethod
-    def source_hash(cls) -> str:
-        """A digest of the theory's source, so that a cached fit is not reused for another law."""
-        return hashlib.sha256(inspect.getsource(sys.modules[cls.__module__]).encode()).hexdigest()[:16]
 
     @classmethod
     @abc.abstractmethod

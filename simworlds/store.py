@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -74,6 +75,44 @@ def write_atomically(path: Path, data: bytes) -> None:
 def canonical_json(data: Any) -> str:
     """Plain data as JSON with sorted keys and no spaces; refuses NaN and infinities."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def code_digest(*things: Any) -> str:
+    """A digest of the source files behind modules (by name) or classes; without a file, of the name."""
+    digest = hashlib.sha256()
+    for thing in things:
+        module = sys.modules.get(getattr(thing, "__module__", thing if isinstance(thing, str) else ""))
+        file = getattr(module, "__file__", None)
+        digest.update(Path(file).read_bytes() if file else repr(thing).encode())
+    return digest.hexdigest()[:16]
+
+
+_ENGINE = ("simworlds.keys", "simworlds.integrate", "simworlds.elementary", "simworlds.ensemble")
+
+
+def address_of(instance: Any, kind: str, **more: Any) -> dict[str, Any]:
+    """The address of a figure of an instance: what it is, of whom, by which code, on what.
+
+    Args:
+        instance: the instance; its drawn numbers are part of the address.
+        kind: what the figure is.
+        **more: plain data that it depends on beside these.
+    """
+    import jax
+
+    drawn = hashlib.sha256()
+    for leaf in jax.tree.leaves((instance.params, instance.gauge, instance.wiring)):
+        drawn.update(np.asarray(leaf).tobytes())
+    return {
+        "kind": kind,
+        "world": instance.world.id,
+        "law": instance.world.law_version,
+        "seed": instance.seed,
+        "drawn": drawn.hexdigest()[:16],
+        "code": code_digest(type(instance.world), *_ENGINE),
+        **environment(),
+        **more,
+    }
 
 
 class Store:

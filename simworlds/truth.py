@@ -1,7 +1,7 @@
 """God-mode ensembles: the calibration of each channel's range, and the truth of each contract."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from simworlds.ensemble import Progress, Request, Statistics, measure, simulate
 from simworlds.errors import InvalidRequest
 from simworlds.keys import Draws
 from simworlds.protocol import is_whole
-from simworlds.store import Store, environment
+from simworlds.store import Store, address_of
 
 if TYPE_CHECKING:
     from simworlds.instance import Instance
@@ -49,18 +49,6 @@ class TruthEnsemble(NamedTuple):
     fraction: np.ndarray
 
 
-def _address(instance: "Instance", kind: str, **more: Any) -> dict[str, Any]:
-    world = instance.world
-    return {
-        "kind": kind,
-        "world": world.id,
-        "law": world.law_version,
-        "seed": instance.seed,
-        **environment(),
-        **more,
-    }
-
-
 def calibrate(instance: "Instance", store: Store | None = None, progress: Progress | None = None) -> Ranges:
     """The dynamic range of each channel.
 
@@ -80,7 +68,7 @@ def calibrate(instance: "Instance", store: Store | None = None, progress: Progre
         low, high = np.quantile(flat, [0.01, 0.99], axis=0, method="inverted_cdf")
         return {"range": high - low}
 
-    address = _address(instance, "calibration", protocols=count, clones=clones)
+    address = address_of(instance, "calibration", protocols=count, clones=clones)
     measured = (store or Store()).fetch(address, compute)["range"]
     least = 10 * np.asarray(instance.gauge.sigma, np.float64)
     return Ranges(np.maximum(measured, least), measured > least)
@@ -100,7 +88,7 @@ def ensemble_of(
         InvalidRequest: if `clones` is not a whole number of at least 1.
         Diverged: if a trajectory leaves the finite numbers.
     """
-    address = _address(
+    address = address_of(
         instance, "ensemble", role=role, clones=clones, contracts=[c.to_json() for c in contracts]
     )
 

@@ -12,8 +12,8 @@ sigma acts as further diffusion, cut short by whatever mixes first,
 
 right for fast diffusion, at the threshold without diffusion, and for strong locking. The hierarchy ends with
 z_(M+1) = z_M z_1 |z_1|^q: a wrapped Gaussian has q = 2 M, a Lorentzian q = 0. That singers are few acts as
-white noise eta_a on the field: <|z_1|^2> is 1 / N_a without order, and z turns like a mean of N_a walkers with
-it. A step is a midpoint rule in which decay is implicit, with D_a, q and the noise's strength held.
+white noise eta_a on the field: <|z_1|^2> is 1 / N_a without order, and with it z turns like a mean of N_a
+walkers. A step is a midpoint rule in which decay is implicit, with D_a, q and the noise's strength held.
 
 Sources: Sakaguchi 1988 (doi:10.1143/PTP.79.39); Ott & Antonsen 2008 (doi:10.1063/1.2930766).
 """
@@ -72,6 +72,7 @@ class ChoirTheory(CompactTheory):
         process, sensor = jax.random.split(key)
         u = self.ports.levels(levels)
         drive = (4 * u[0], 0.05 + 1.15 * u[1], u[2], 4 * u[3] - 2)
+        # A step is cheaper to repeat in a gradient than to keep.
         move = jax.checkpoint(lambda x, eta: self._move(x, drive, eta))
         state, reads = jax.lax.scan(move, state, jax.random.normal(process, (STEPS, 2), jnp.complex64))
         return state, self.ports.readings(jnp.mean(reads, axis=0), key=sensor)

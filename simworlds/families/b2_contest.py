@@ -56,7 +56,8 @@ class State(NamedTuple):
 
 def _inhibition(draws: Draws, relation: str, species: int) -> np.ndarray:
     """A_ij for a relation between species in a random order, ``[4, 4]``."""
-    strength = np.array([[draws.uniform(0.5, 1.5) for _ in range(SPECIES)] for _ in range(SPECIES)])
+    base = draws.uniform(0.63, 1.25)
+    strength = np.array([[base * draws.uniform(0.8, 1.2) for _ in range(SPECIES)] for _ in range(SPECIES)])
     order = draws.permutation(species)
     kept = np.zeros((SPECIES, SPECIES))
     for place, i in enumerate(order):
@@ -107,16 +108,19 @@ class Contest(JumpWorld):
 
     def draw(self, draws: Draws) -> Params:
         """Relation, wiring, pigment makers and rates of near-equal species."""
-        relation = draws.choice(("mutual", "cyclic", "hierarchical", "none"), (0.6, 0.1, 0.1, 0.2))
+        relation = draws.choice(("mutual", "cyclic", "hierarchical", "none"), (0.7, 0.1, 0.1, 0.1))
         species = 3 if relation == "cyclic" else draws.integer(3, 4)
         inhibition = _inhibition(draws, relation, species)
-        taste = np.array([draws.uniform(0.2, 0.8) for _ in range(SPECIES)])
+        # Rivals that poison each other feed alike; without poison the trade-off in feeding decides.
+        base, width = ([0.55, 0.55], 0.15) if relation != "none" else ([0.65, 0.65], 0.5)
+        half = [[b * draws.uniform(1 - width, 1 + width) for b in base] for _ in range(SPECIES)]
+        taste = np.array([0.5 + draws.uniform(-0.6, 0.6) * width for _ in range(SPECIES)])
         makers = draws.permutation(species)[: draws.integer(1, species - 1)]
         values = Params(
             mu=[draws.uniform(0.97, 1.03) for _ in range(SPECIES)],
             T=[draws.uniform(0.97, 1.03) for _ in range(SPECIES)],
             w=np.stack([taste, 1 - taste], axis=1),
-            K=[[draws.uniform(0.3, 1.0) for _ in range(2)] for _ in range(SPECIES)],
+            K=half,
             y=[[draws.uniform(0.3, 1.0) for _ in range(2)] for _ in range(SPECIES)],
             loss=[draws.uniform(0.02, 0.06) for _ in range(SPECIES)],
             A=inhibition,
