@@ -45,7 +45,8 @@ def terms(world: World, params: Any, levels: Callable[[Any], Any], *, key: jax.A
 
     def drift(t: Any, state: Any, args: Any) -> Any:
         del args
-        return world.drift(state, world.physical(levels(t)), params)
+        rates = world.drift(state, world.physical(levels(t)), params)
+        return jax.tree.map(lambda x, v: jnp.broadcast_to(v, jnp.shape(x)).astype(x.dtype), state, rates)
 
     if isinstance(world, OdeWorld):
         return diffrax.ODETerm(drift)

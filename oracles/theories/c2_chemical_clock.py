@@ -5,6 +5,7 @@
     th'  = (th_b + w r / E - th) / tau,     r = k (X_1^2 Y_1 + X_2^2 Y_2),     k = exp(E (1 - 1/th))
 
 Heating enters as w = E h tau, the strength of the thermal feedback, which decides whether heat runs away.
+Rates see contents between 0 and 20, which no true one leaves, so that steps too long for a spike stay finite.
 Only sensor noise tells clones apart, and the law is complete, so the closure has no constants.
 """
 
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 from oracles.theory import CompactTheory, History, Ports
 
 _RANGES = ((0.5, 1.5), (1.0, 4.0), (0.0, 1.0), (0.9, 1.1))  # of A, B, sig, th_b
-_STEPS = 20  # a tick, which is one time unit
+_STEPS = 25  # a tick, which is one time unit
 
 
 class Law(NamedTuple):
@@ -68,7 +69,8 @@ class ChemicalClockTheory(CompactTheory):
         A1, A2 = A * (1 + law.m), A * (1 - law.m)
 
         def rates(both: Any) -> Any:
-            (x1, y1, x2, y2, th), _ = both
+            (*contents, th), _ = both
+            x1, y1, x2, y2 = (jnp.clip(content, 0, 20) for content in contents)
             k = jnp.exp(self.structure.thermal * law.E * (1 - 1 / th))
             r1, r2 = k * x1 * x1 * y1, k * x2 * x2 * y2
             mix, mix_y = sig * (x2 - x1), sig * law.q * (y2 - y1)

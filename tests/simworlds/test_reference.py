@@ -1,0 +1,245 @@
+"""The adaptive path against closed forms; the certificate of every fixed step against the adaptive path."""
+
+import dataclasses
+from functools import cache
+from typing import Any, NamedTuple
+
+import diffrax
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from simworlds.catalogue import load, worlds
+from simworlds.contracts import grammar_protocol
+from simworlds.ensemble import Request, simulate
+from simworlds.errors import Diverged, UnsupportedLaw
+from simworlds.integrate import RK4, advance
+from simworlds.keys import Draws, Noise, Words, key_for
+from simworlds.reference import reference_readings, terms
+from simworlds.world import Drive, Grammar, OdeWorld, Sensor
+
+ODES = [world for world in worlds() if isinstance(world, OdeWorld)]
+TOLERANCE = 1e-4  # of a channel's nominal range
+SEEDS, PROTOCOLS = (0, 1, 2, 3), 3
+every_ode = pytest.mark.parametrize("world", ODES, ids=lambda world: world.id)
+
+
+class Decay(NamedTuple):
+    x: Any
+    angle: Any
+
+
+class Rate(NamedTuple):
+    a: Any
+
+
+class Decaying(OdeWorld):
+    """x' = -a x b and angle' = 1, whose tick means are known."""
+
+    id, title, track, phenomenon = "T1", "Decaying", "T", "none"
+    drives = (Drive("b", 0.5, 1.5, rest=0.5),)
+    sensors = (Sensor("x", 0.0, 1.0), Sensor("sine", -1.0, 1.0))
+    scheme = RK4(dt=0.1, substeps=20)
+    grammar = Grammar((1, 1), (2, 2), (2, 2), (1, 1), {"x": 1.0})
+
+    def draw(self, draws):
+        return Rate(np.float32(1.0))
+
+    def limit(self, **changes):
+        return Rate(1.0)._replace(**changes)
+
+    def initial(self, params, noise):
+        return Decay(jnp.ones_like(params.a), jnp.zeros_like(params.a))
+
+    def drift(self, state, drive, params):
+        return Decay(-params.a * drive.b * state.x, jnp.ones_like(state.angle))
+
+    def read(self, state, drive, params):
+        return state.x, jnp.sin(state.angle)
+
+    def wrap(self, state):
+        return state._replace(angle=jnp.mod(state.angle, 2 * np.pi))
+
+
+class Exploding(Decaying):
+    """x' = x^2, infinite after one time unit."""
+
+    id, title = "T2", "Exploding"
+
+    def drift(self, state, drive, params):
+        return Decay(state.x**2, jnp.zeros_like(state.angle))
+
+
+DECAYING, EXPLODING = Decaying(), Exploding()
+
+
+class TestReadings:
+    LEVELS = np.array([[0.0], [1.0], [0.5]])
+
+    def decay(self, a=1.0, start=1.0):
+        """Tick means of x: the integral of an exponential over each tick of 2 units."""
+        means = []
+        for rate in a * (0.5 + self.LEVELS[:, 0]):
+            means.append(start * (1 - np.exp(-2 * rate)) / (2 * rate))
+            start *= np.exp(-2 * rate)
+        return means
+
+    def test_means_are_those_of_the_closed_form(self):
+        got = reference_readings(DECAYING, DECAYING.limit(), self.LEVELS)
+        edges = np.cos(2 * np.arange(4))
+        assert got.dtype == np.float64
+        assert got[:, 0] == pytest.approx(self.decay(), abs=1e-9)
+        assert got[:, 1] == pytest.approx((edges[:-1] - edges[1:]) / 2, abs=1e-9)
+
+    def test_parameters_and_initial_state_are_the_callers(self):
+        start = Decay(0.25, 1.0)
+        got = reference_readings(DECAYING, DECAYING.limit(a=2.0), self.LEVELS, initial=start)
+        assert got[:, 0] == pytest.approx(self.decay(2.0, 0.25), abs=1e-9)
+
+    def test_the_tolerance_is_the_callers(self):
+        exact = np.array(self.decay())
+        loose = reference_readings(DECAYING, DECAYING.limit(), self.LEVELS, rtol=1e-3, atol=1e-3)
+        assert 1e-9 < np.abs(loose[:, 0] - exact).max() < 1e-3
+
+    def test_types_around_the_call_stay_as_they_are(self):
+        reference_readings(DECAYING, DECAYING.limit(), self.LEVELS)
+        assert jnp.ones(1).dtype == jnp.float32
+
+    def test_a_divergence_names_world_and_tick(self):
+        with pytest.raises(Diverged, match="world T2: the adaptive solve failed in tick 1"):
+            reference_readings(EXPLODING, EXPLODING.limit(), self.LEVELS, initial=Decay(0.3, 0.0))
+
+    @pytest.mark.parametrize("name", ["A4", "B2"])
+    def test_noise_has_no_reference(self, name):
+        world = load(name)
+        levels = np.tile(world.rest, (2, 1))
+        with pytest.raises(UnsupportedLaw, match=f"world {name} is no ordinary differential equation"):
+            reference_readings(world, world.limit(), levels)
+
+
+class TestTerms:
+    @every_ode
+    def test_an_adaptive_solver_agrees_with_the_fixed_step(self, world, x64):
+        """Eight ticks at one set of levels and eight at another, as a function of time."""
+        params = jax.tree.map(jnp.float64, world.instance(0).params)
+        state = world.initial(params, Noise(Words(np.uint32(0), np.uint32(0)), np.uint32(0)))
+        low, high = (jnp.clip(world.rest + shift, 0.1, 0.7) for shift in (-0.1, 0.3))
+        half = 8 * world.scheme.tick_time
+        law = world.terms(params, lambda t: jnp.where(t < half, low, high))
+        control = diffrax.ClipStepSizeController(diffrax.PIDController(rtol=1e-9, atol=1e-9), jump_ts=[half])
+        solution = diffrax.diffeqsolve(
+            law, diffrax.Tsit5(), 0.0, 2 * half, None, state, stepsize_controller=control, max_steps=100_000
+        )
+        adaptive = world.wrap(jax.tree.map(lambda x: x[-1], solution.ys))
+
+        @jax.jit
+        def tick(state, levels):
+            return advance(world, params, state, world.physical(levels), Words(0, 0), jnp.int32(0))[0]
+
+        for levels in (low, high):
+            for _ in range(8):
+                state = tick(state, levels)
+        for name, expected, got in zip(state._fields, state, adaptive, strict=True):
+            assert float(got) == pytest.approx(float(expected), rel=1e-5, abs=1e-6), name
+
+    def test_noise_has_the_worlds_amplitude(self):
+        """Uncoupled oscillators diffuse by 2 D t; the conductor's phase, without noise, moves by nu t."""
+        world = load("A4")
+        params = jax.tree.map(jnp.float32, world.limit())
+        levels = jnp.array([0.0, 1.0, 0.0, 0.75], jnp.float32)
+        zero = jnp.zeros((), jnp.float32)
+        start = world.initial(params, Noise(Words(np.uint32(1), np.uint32(2)), np.uint32(0)))
+        start = start._replace(phi=zero)
+        solve = jax.jit(
+            lambda: (
+                diffrax.diffeqsolve(
+                    world.terms(params, lambda t: levels), diffrax.Heun(), 0.0, 4.0, 0.125, start
+                ).ys
+            )
+        )
+        end = jax.tree.map(lambda x: np.asarray(x[-1], float), solve())
+        assert end.phi == pytest.approx(4 * 1.0, rel=1e-5)
+        share = np.sum((end.th - np.asarray(start.th)) ** 2) / (2 * 1.2 * 4)
+        low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], len(end.th))
+        assert low < share < high
+        assert not low < share / 2.5 < high  # an amplitude of sqrt(5 D) would be seen
+
+    def test_the_path_is_the_keys(self):
+        world = load("A4")
+        first, again, other = (
+            terms(world, world.limit(), lambda t: world.rest, key=key).terms[1].control
+            for key in (None, None, key_for("A4", 0, "test", "path"))
+        )
+        assert eqx.tree_equal(first, again)
+        assert not eqx.tree_equal(first, other)
+
+    def test_jumps_have_no_terms(self):
+        world = load("B2")
+        with pytest.raises(UnsupportedLaw, match="world B2 jumps between whole numbers"):
+            world.terms(world.limit(), lambda t: world.rest)
+
+
+@cache
+def stepped(world, factor):
+    """The same family with a step that is `factor` times as long."""
+    scheme = world.scheme
+    scheme = dataclasses.replace(scheme, dt=scheme.dt * factor, substeps=round(scheme.substeps / factor))
+    return type("Stepped", (type(world),), {"scheme": scheme, "lanes": 2})()
+
+
+def window_statistics(readings, instance, protocol):
+    """Mean and sd over windows of the grammar's shortest and longest length at the end of each segment."""
+    ends = np.cumsum([segment.ticks for segment in protocol.segments])
+    windows = [readings[max(0, end - n) : end] for end in ends for n in instance.world.grammar.window]
+    return np.stack([(rows.mean(0), rows.std(0)) for rows in windows])
+
+
+@cache
+def certificate(world):
+    """Largest error of a contract statistic over the nominal range, by step over the world's own and by type."""
+    variants = ((1.0, np.float64), (0.5, np.float64), (8.0, np.float64), (1.0, np.float32))
+    errors = dict.fromkeys(variants, 0.0)
+    span = np.array([sensor.high - sensor.low for sensor in world.sensors])
+    for seed in SEEDS:
+        instance = world.instance(seed).canonical()
+        draws = Draws.for_role(world.id, seed, "certificate")
+        protocols = [grammar_protocol(instance, draws) for _ in range(PROTOCOLS)]
+        requests = [Request(protocol, ("certificate", k)) for k, protocol in enumerate(protocols)]
+        expected = []
+        for protocol in protocols:
+            # One length for all, so that one compiled solve serves all.
+            levels = instance.levels(protocol)
+            levels = np.pad(levels, ((0, world.horizon - len(levels)), (0, 0)), mode="edge")
+            expected.append(
+                window_statistics(reference_readings(world, instance.params, levels), instance, protocol)
+            )
+        for factor, dtype in variants:
+            same = dataclasses.replace(instance, world=stepped(world, factor))
+            with jax.enable_x64(dtype == np.float64):
+                readings = simulate(same, requests, 1, noise=False, dtype=dtype).values[:, 0]
+            for protocol, rows, true in zip(protocols, readings, expected, strict=True):
+                error = np.abs(window_statistics(rows, instance, protocol) - true) / span
+                errors[factor, dtype] = max(errors[factor, dtype], error.max())
+    return errors
+
+
+class TestStepCertificate:
+    @every_ode
+    def test_statistics_at_the_worlds_step_are_those_of_the_law(self, world):
+        assert certificate(world)[1.0, np.float64] < TOLERANCE
+
+    @every_ode
+    def test_half_the_step_is_nearer(self, world):
+        errors = certificate(world)
+        assert errors[0.5, np.float64] < errors[1.0, np.float64] / 2 + 1e-7
+
+    @every_ode
+    def test_too_long_a_step_is_found(self, world):
+        assert certificate(world)[8.0, np.float64] > TOLERANCE
+
+    @every_ode
+    def test_single_precision_is_near(self, world):
+        assert certificate(world)[1.0, np.float32] < 10 * TOLERANCE
