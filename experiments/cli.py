@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from experiments import commands as do
-from experiments.inputs import UsageError, parse_clones, parse_one_seed, parse_seeds, parse_steps
+from experiments.inputs import UsageError, parse_clones, parse_jobs, parse_one_seed, parse_seeds, parse_steps
 from simworlds.errors import Diverged, SimworldsError
 
 
@@ -17,11 +17,21 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
 
 
+def usable_cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def default_jobs() -> int:
+    """Cells that the ladder works on at the same time."""
+    return min(usable_cores(), 4)
+
+
 def start_jax() -> None:
     """Settle how JAX runs before it is imported: a device a core, and a compilation cache that lasts."""
     from simworlds.store import default_home
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     flag = "--xla_force_host_platform_device_count"
     if flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={cores}".strip()
@@ -162,6 +172,8 @@ def _add_ladder(commands: Any) -> None:
         metavar="FOLDER",
         help="where records and picture go (default runs/ladder)",
     )
+    jobs = f"cells worked on at the same time (default {default_jobs()}: one a core, 4 at most)"
+    ladder.add_argument("--jobs", type=parse_jobs, default=default_jobs(), metavar="N", help=jobs)
     ladder.add_argument("--no-picture", action="store_true", help="write no picture")
     ladder.add_argument(
         "--fit-steps",

@@ -190,7 +190,8 @@ def run_ladder(options: argparse.Namespace) -> None:
 
     cells = [Cell(world, seed) for world in worlds for seed in options.seed]
     out = Path(options.out)
-    records, timing = run_ladder(cells, out, clones=options.clones, settings=fit_settings(options.fit_steps))
+    settings = fit_settings(options.fit_steps)
+    records, timing = run_ladder(cells, out, clones=options.clones, settings=settings, jobs=options.jobs)
     picture = None
     if not options.no_picture:
         from experiments import plot
@@ -205,10 +206,7 @@ def run_ladder(options: argparse.Namespace) -> None:
         console.print(summary.outcomes_table(records))
     drawn = f"; picture: {picture}" if picture else ""
     print(f"records: {out}/ ({len(records)} files){drawn}", file=sys.stderr)
-    print(
-        f"time: {timing.rest:.1f} s, and {timing.fits:.1f} s for fits made for the first time",
-        file=sys.stderr,
-    )
+    print(f"time: {timing}", file=sys.stderr)
 
 
 def run_bimodal(options: argparse.Namespace) -> None:

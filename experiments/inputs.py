@@ -72,6 +72,17 @@ def parse_steps(text: str) -> int:
     return int(text)
 
 
+def parse_jobs(text: str) -> int:
+    """A number of workers.
+
+    Raises:
+        argparse.ArgumentTypeError: if it is not a whole number from 1 to 64.
+    """
+    if not text.isdecimal() or not 1 <= int(text[:12]) <= 64:
+        raise argparse.ArgumentTypeError(f"the ladder takes 1 to 64 workers, but got {text!r}")
+    return int(text)
+
+
 def read_json(path: str) -> Any:
     """JSON from a file, or from standard input if the path is ``-``.
 

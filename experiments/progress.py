@@ -1,5 +1,6 @@
 """Progress on a terminal: bars for work with steps, a spinner for work without. A pipe sees nothing."""
 
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,28 +45,41 @@ def busy(text: str) -> Any:
     return Console(stderr=True).status(text)
 
 
-class Reporter:
-    """Turns the stages of a climb into a progress bar, and adds up the time that fits take."""
+class Stopped(Exception):
+    """The run was interrupted while this cell was being worked on."""
 
-    def __init__(self, bar: Progress):
-        self._bar = bar
-        self._task = bar.add_task("", total=None, visible=False)
+
+class Reporter:
+    """Turns the stages of one cell into a line of a progress bar, and adds up the time that fits take.
+
+    Once `stop` is set, the next report raises `Stopped`, so that a worker ends soon.
+    """
+
+    def __init__(self, bar: Progress, name: str, stop: threading.Event):
+        self._bar, self._name, self._stop = bar, name, stop
+        self._task = bar.add_task(f"  {name}", total=None)
         self._stage = ""
         self._since = time.perf_counter()
-        self.fit_seconds = 0.0
+        self._fits = 0.0
 
     def __call__(self, stage: str, total: int, more: int) -> None:
         """Note that `more` of `total` units of a stage are done."""
+        if self._stop.is_set():
+            raise Stopped
         now = time.perf_counter()
         if stage.startswith("fit"):
-            self.fit_seconds += now - self._since
+            self._fits += now - self._since
         self._since = now
         if stage != self._stage:
             self._stage = stage
-            self._bar.reset(self._task, total=total, description=f"  {stage}", visible=True)
+            self._bar.reset(self._task, total=total, description=f"  {self._name}: {stage}")
         self._bar.advance(self._task, more)
 
     def begin(self) -> None:
         """Start the clock of the next stage."""
         self._stage, self._since = "", time.perf_counter()
-        self._bar.update(self._task, visible=False)
+
+    def close(self) -> float:
+        """Take the line away; returns the seconds that fits took."""
+        self._bar.remove_task(self._task)
+        return self._fits

@@ -32,8 +32,9 @@ SIZE = 128
 class Params(NamedTuple):
     """Parameters of an instance. N is the number of oscillators, taken from the arrays."""
 
-    om: Any  # natural frequencies [N]
     first: Any  # 1 for members of the first section, 0 for the second [N]
+    normal: Any  # standard Gaussian quantile of each member within its section [N]
+    cauchy: Any  # standard Lorentzian quantile likewise [N]
     k: Any  # coupling of section a to section b, relative to K [2, 2]
     lam: Any  # phase lag
     phi0: Any  # the conductor's initial phase
@@ -52,12 +53,17 @@ class State(NamedTuple):
     power: Any
 
 
-def frequencies(center: float, spread: float, n: int, lorentzian: bool) -> np.ndarray:
-    """The n mid-point quantiles of a Lorentzian or a Gaussian, ``[n]``."""
+def quantiles(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """The n mid-point quantiles of the standard Gaussian and of the standard Lorentzian, ``[n]`` each."""
     level = (np.arange(n) + 0.5) / n
-    if lorentzian:
-        return center + spread * np.tan(np.pi * (level - 0.5))
-    return center + spread * np.array([NormalDist().inv_cdf(float(u)) for u in level])
+    return np.array([NormalDist().inv_cdf(float(u)) for u in level]), np.tan(np.pi * (level - 0.5))
+
+
+def frequencies(params: Params) -> Any:
+    """om_i: the section's centre, and a quantile of the Gaussian or the Lorentzian."""
+    p = params
+    shape = p.normal + p.lorentzian * (p.cauchy - p.normal)
+    return p.center[1] + p.first * (p.center[0] - p.center[1]) + p.spread * shape
 
 
 class Choir(SdeWorld):
@@ -76,9 +82,9 @@ class Choir(SdeWorld):
     sensors = (
         Sensor("order of all", 0.0, 1.0),
         Sensor("order of one section", 0.0, 1.0),
-        Sensor("mean phase velocity", -1.0, 1.0),
+        Sensor("mean phase velocity", -1.5, 1.5),
         Sensor("lock-in amplitude", 0.0, 1.0),
-        Sensor("beat power", 0.0, 0.5),
+        Sensor("beat power", 0.0, 0.8),
     )
     scheme = Heun(dt=0.05, substeps=20)
     grammar = Grammar(
@@ -107,10 +113,13 @@ class Choir(SdeWorld):
         spread, lorentzian = draws.uniform(0.02, 0.3), draws.chance(0.5)
         sign = -1.0 if draws.chance(0.2) else 1.0
         across = (draws.uniform(0.2, 1.0), sign * draws.uniform(0.2, 1.0))
-        om = [frequencies(c, spread, n, lorentzian) for c, n in zip(center, (n1, SIZE - n1), strict=True)]
+        normal, cauchy = (
+            np.concatenate(pair) for pair in zip(quantiles(n1), quantiles(SIZE - n1), strict=True)
+        )
         return Params(
-            om=np.concatenate(om).astype(np.float32),
             first=(np.arange(SIZE) < n1).astype(np.float32),
+            normal=normal.astype(np.float32),
+            cauchy=cauchy.astype(np.float32),
             k=np.array([[1.0, across[0]], [across[1], 1.0]], np.float32),
             lam=np.float32(draws.uniform(0.0, 0.6)),
             phi0=np.float32(draws.uniform(0.0, 2 * np.pi)),
@@ -120,14 +129,15 @@ class Choir(SdeWorld):
         )
 
     def limit(self, **changes: Any) -> Params:
-        """The noisy Kuramoto model of identical oscillators; pass `om` and `first` for others."""
+        """The noisy Kuramoto model of identical oscillators; with a spread, `normal` holds frequencies."""
         half = (np.arange(SIZE) < SIZE // 2).astype(np.float64)
-        plain = Params(np.zeros(SIZE), half, np.ones((2, 2)), 0.0, 0.0, np.zeros(2), 0.0, 0.0)
+        still = np.zeros(SIZE)
+        plain = Params(half, still, still, np.ones((2, 2)), 0.0, 0.0, np.zeros(2), 0.0, 0.0)
         return plain._replace(**changes)
 
     def initial(self, params: Params, noise: Noise) -> State:
         """A distribution: phases independent and uniform on the circle."""
-        n = params.om.shape[0]
+        n = params.first.shape[0]
         zero = jnp.zeros_like(params.lam)
         th = 2 * np.pi * noise.uniform(jnp.arange(n, dtype=jnp.uint32))
         return State(th=th, phi=params.phi0, lock_re=zero, lock_im=zero, power=zero)
@@ -148,7 +158,7 @@ class Choir(SdeWorld):
         w_re, w_im = (c1 + c2) * cp + (s1 + s2) * sp, (s1 + s2) * cp - (c1 + c2) * sp
         beat = (w_re - state.lock_re) ** 2 + (w_im - state.lock_im) ** 2
         return State(
-            th=params.om + b * c - a * s,
+            th=frequencies(params) + b * c - a * s,
             phi=jnp.broadcast_to(drive.nu, jnp.shape(state.phi)),
             lock_re=(w_re - state.lock_re) / self.filter_time,
             lock_im=(w_im - state.lock_im) / self.filter_time,
@@ -175,7 +185,7 @@ class Choir(SdeWorld):
         odd, even = s2 * c1 - c2 * s1, c1 * c2 + s1 * s2
         cross = k[0, 1] * (odd * lag_c - even * lag_s) - k[1, 0] * (odd * lag_c + even * lag_s)
         pull = drive.F * (sp * (c1 + c2) - cp * (s1 + s2))
-        velocity = jnp.mean(params.om) + drive.K * (own + cross) + pull
+        velocity = jnp.mean(frequencies(params)) + drive.K * (own + cross) + pull
         everyone = jnp.sqrt((c1 + c2) ** 2 + (s1 + s2) ** 2 + 1e-12)
         one = jnp.sqrt(c1 * c1 + s1 * s1 + 1e-12) / share
         lock = jnp.sqrt(state.lock_re**2 + state.lock_im**2 + 1e-12)
