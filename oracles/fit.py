@@ -127,7 +127,7 @@ def _loss(free: Any, fixed: Any, data: _Data, key: jax.Array, block: int) -> Any
     count = theory.fit_replays
     pairs = jnp.abs(forecast[:, :, None] - forecast[:, None, :])
     spread = jnp.sum(pairs, (1, 2)) / (count * (count - 1))
-    score = (error - spread / 2) / data.reach[:, None]
+    score = (error - spread / 2) / data.reach[None, None, :, None]
     return jnp.sum(jnp.mean(score, (-1, -2)) * data.weight) / jnp.sum(data.weight)
 
 
@@ -146,7 +146,7 @@ def _update(
     scaled = jax.tree.map(lambda g, u: jnp.nan_to_num(g) * u, gradient, box.unit)
     updates, state = _optimiser(settings).update(scaled, state)
     moved = jax.tree.map(lambda x, d, u: x + d * u, free, updates, box.unit)
-    return jax.tree.map(jnp.clip, moved, box.low, box.high), state, loss, optax.global_norm(scaled)
+    return jax.tree.map(jnp.clip, moved, box.low, box.high), state, loss, optax.tree.norm(scaled)
 
 
 _step = eqx.filter_jit(_update)

@@ -46,8 +46,8 @@ def prior_of(world: World, kind: type[CompactTheory], store: Store) -> Prior:
         arrays = {}
         for i, column in enumerate(zip(*rows, strict=True)):
             values = np.stack(column)
-            arrays |= {f"mean{i:03}": values.mean(0), f"sd{i:03}": values.std(0)}
-            arrays |= {f"low{i:03}": values.min(0), f"high{i:03}": values.max(0)}
+            for name, statistic in (("mean", np.mean), ("sd", np.std), ("low", np.min), ("high", np.max)):
+                arrays[f"{name}{i:03}"] = np.asarray(statistic(values, axis=0))
         return arrays
 
     code = code_digest(type(world), kind, "simworlds.keys", "simworlds.ports")

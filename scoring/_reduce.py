@@ -33,8 +33,10 @@ def mean(values: Float[Array, "*batch clone"]) -> Float[Array, "*batch"]:
         values: any floats, members last.
 
     Returns:
-        The means, in the dtype of `values`.
+        The means, in the dtype of `values`; NaN for no members.
     """
+    if values.shape[-1] == 0:
+        return jnp.full(values.shape[:-1], jnp.nan, values.dtype)
     anchor = lax.stop_gradient(values[..., :1])
     return anchor[..., 0] + total(values - anchor) / values.shape[-1]
 
@@ -51,9 +53,11 @@ def root_mean_square(
     Returns:
         The spreads, in the dtype of `residual`.
     """
-    # In units of the largest residual, the squares stay inside the range of float32.
-    largest = lax.stop_gradient(jnp.max(jnp.abs(residual), axis=-1))
-    unit = jnp.where(largest > 0, largest, 1)
+    # In units of the largest residual, the squares stay inside the range of float32. The cap keeps the unit's
+    # reciprocal, which the compiler multiplies by, a normal number: a subnormal one is flushed to 0.
+    largest = lax.stop_gradient(jnp.max(jnp.abs(residual), axis=-1, initial=0))
+    cap = float(jnp.finfo(residual.dtype).max) / 8
+    unit = jnp.where(largest > 0, jnp.minimum(largest, cap), 1)
     square = total((residual / unit[..., None]) ** 2) / freedom
     zero = square == 0
     return jnp.where(zero, 0, unit * jnp.sqrt(jnp.where(zero, 1, square)))

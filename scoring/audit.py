@@ -1,7 +1,7 @@
 """Does a contract measure the phenomenon? Variance between instances against the spread inside them.
 
-Draws are [template, instance, clone]: a fixed template, asked of many instances. Intervals resample instances,
-the same ones for every template, since instances are what was drawn; templates stay fixed.
+Draws are [template, instance, clone]: a fixed template, asked of many instances. Intervals resample
+instances, the same ones for every template, since instances are what was drawn; templates stay fixed.
 """
 
 from functools import partial
@@ -80,28 +80,31 @@ def pair_distances(draws: Float[Array, "*batch instance clone"]) -> Float[Array,
 
 
 def _advantage(distance: Array, weight: Array) -> Array:
-    """`1 - within / between` from distances [*batch, instance, instance] and how often each instance counts."""
+    """`1 - within / between` from distances [*batch, instance, other] and how often each instance counts."""
     diagonal = jnp.diagonal(distance, axis1=-2, axis2=-1)
     within = jnp.einsum("...i,i->...", diagonal, weight) / jnp.sum(weight)
     pairs = weight[:, None] * weight[None, :] * (1 - jnp.eye(len(weight), dtype=distance.dtype))
     between = jnp.einsum("...ij,ij->...", distance, pairs) / jnp.sum(pairs)
-    return jnp.where(between > 0, 1 - within / jnp.where(between > 0, between, 1), jnp.where(between == 0, 0, jnp.nan))
+    return jnp.where(
+        between > 0, 1 - within / jnp.where(between > 0, between, 1), jnp.where(between == 0, 0, jnp.nan)
+    )
 
 
 @jax.jit
 def crps_advantage(draws: Float[Array, "*batch instance clone"]) -> Float[Array, "*batch"]:
-    """CRPS advantage of knowing the instance over a pooled climatology, `1 - CRPS_instance / CRPS_climatology`.
+    """CRPS advantage of knowing the instance over a pooled climatology.
 
-    Both are fair. An ensemble that predicts itself, one draw left out, has `CRPS_instance = W / 2`, W the mean
-    absolute difference of two draws of one instance. The climatology that pools all other instances has
-    `CRPS_climatology = B - B / 2 = B / 2`, B that of draws of two different instances.
+    `1 - CRPS_instance / CRPS_climatology`, both fair. An ensemble that predicts itself, one draw left out,
+    has `CRPS_instance = W / 2`, W the mean absolute difference of two draws of one instance. The
+    climatology that pools all other instances has `CRPS_climatology = B - B / 2 = B / 2`, B that of draws
+    of two different instances.
 
     Args:
         draws: truth draws of one template on each instance, at least two of both.
 
     Returns:
-        The advantage `1 - W / B`: 1 where the instance decides all, 0 on average where it decides nothing (and
-        where no draw differs); NaN for a non-finite draw or a single instance.
+        The advantage `1 - W / B`: 1 where the instance decides all, 0 on average where it decides nothing
+        (and where no draw differs); NaN for a non-finite draw or a single instance.
 
     Source: the scoring page of the laboratory; Gneiting and Raftery (2007), equation 21,
     doi:10.1198/016214506000001437, for the CRPS as a difference of distances.
@@ -180,7 +183,7 @@ class Audit(NamedTuple):
 
 
 @partial(jax.jit, static_argnames=("resamples", "confidence", "fewest"))
-def audit(
+def audit_templates(
     draws: Float[Array, "template instance clone"],
     *,
     key: Key[Array, ""],

@@ -1,7 +1,7 @@
 """Bootstrap intervals (percentile and BCa) and standard errors clustered by seed.
 
-Samples are on the last axis, leading axes are batch. A key is typed and passed in; resample number r draws its
-indices under `fold_in(key, r)`, so that asking for more resamples never changes the earlier ones.
+Samples are on the last axis, leading axes are batch. A key is typed and passed in; resample number r draws
+its indices under `fold_in(key, r)`, so that asking for more resamples never changes the earlier ones.
 """
 
 from collections.abc import Callable
@@ -16,6 +16,7 @@ from jax.scipy.special import ndtr, ndtri
 from jaxtyping import Array, Float, Int, Key, PyTree
 
 from scoring._reduce import mean, total
+from scoring.quantile import total_spread
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -111,9 +112,9 @@ def bca_ends(
         confidence: coverage that is aimed at, in (0, 1).
 
     Returns:
-        Lower and upper end, as `scipy.stats.bootstrap` on the same resamples. Where every resample lies on one
-        side, half a resample is assumed on the other (scipy gives NaN); where all are equal, both ends are
-        the estimate.
+        Lower and upper end, as `scipy.stats.bootstrap` on the same resamples. Where every resample lies on
+        one side, half a resample is assumed on the other (scipy gives NaN); where all are equal, both ends
+        are the estimate.
 
     Source: Efron (1987), doi:10.1080/01621459.1987.10478410.
     """
@@ -149,7 +150,7 @@ def interval_of(
     confidence: float = CONFIDENCE,
     method: str = "bca",
 ) -> Interval:
-    """Bootstrap interval of a statistic that is given as a function of sample positions; call it inside a jit.
+    """Bootstrap interval of a statistic given as a function of sample positions; call it inside a jit.
 
     Args:
         of_indices: from positions [sample] to the statistic [*batch], for any number of positions.
@@ -167,7 +168,9 @@ def interval_of(
     """
     if method not in METHODS or resamples < 2 or size < 1:
         got = f"{method!r}, {resamples} and {size}"
-        raise ValueError(f"`method` must be one of {METHODS}, `resamples` at least 2, samples 1, but are {got}")
+        raise ValueError(
+            f"`method` must be one of {METHODS}, `resamples` at least 2, samples 1, but are {got}"
+        )
     everyone = jnp.arange(size)
     estimate = of_indices(everyone)
     if size < 2:
@@ -175,13 +178,15 @@ def interval_of(
         return Interval(estimate, nothing, nothing, nothing)
     indices = resample_indices(key, resamples=resamples, size=size)
     drawn = jnp.moveaxis(lax.map(of_indices, indices, batch_size=_AT_A_TIME), 0, -1)
-    error = jnp.std(drawn, axis=-1, ddof=1)
+    error = total_spread(drawn)
     if method == "percentile":
-        return Interval(estimate, *percentile_ends(drawn, confidence=confidence), error)
+        low, high = percentile_ends(drawn, confidence=confidence)
+        return Interval(estimate, low, high, error)
     rest = np.arange(size - 1)[None, :]
     without = jnp.asarray(rest + (rest >= np.arange(size)[:, None]))
     left_out = jnp.moveaxis(lax.map(of_indices, without, batch_size=_AT_A_TIME), 0, -1)
-    return Interval(estimate, *bca_ends(drawn, estimate, left_out, confidence=confidence), error)
+    low, high = bca_ends(drawn, estimate, left_out, confidence=confidence)
+    return Interval(estimate, low, high, error)
 
 
 @partial(jax.jit, static_argnames=("statistic", "resamples", "confidence", "method"))
@@ -206,8 +211,8 @@ def bootstrap_interval(
         method: "bca" or "percentile".
 
     Returns:
-        Estimate, ends and standard error. NaN ends for fewer than two samples, or where a resample's statistic
-        is NaN: an interval is never narrow because something failed.
+        Estimate, ends and standard error. NaN ends for fewer than two samples, or where a resample's
+        statistic is NaN: an interval is never narrow because something failed.
 
     Raises:
         ValueError: for another method, fewer than two resamples, or no sample.
@@ -233,8 +238,8 @@ def clustered_standard_error(
 ) -> Float[Array, "*batch"]:
     """Standard error of the mean when samples of one cluster (contracts of one seed) move together.
 
-    `sqrt(G / (G - 1) sum_g (sum_{i in g} (x_i - mean))^2) / N` with G the clusters that occur. With one sample
-    in each it is the ordinary `s / sqrt(N)`.
+    `sqrt(G / (G - 1) sum_g (sum_{i in g} (x_i - mean))^2) / N` with G the clusters that occur. With one
+    sample in each it is the ordinary `s / sqrt(N)`.
 
     Args:
         values: samples.

@@ -8,7 +8,8 @@ from jaxtyping import Array, Float
 from scoring.quantile import LEVELS
 
 NOMINAL_COVERAGE = 0.8
-BINS = tuple(np.diff((0.0, *LEVELS, 1.0)).round(12).tolist())  # what each PIT bin holds of a calibrated answer
+# What each PIT bin holds of a calibrated answer.
+BINS = tuple(np.diff((0.0, *LEVELS, 1.0)).round(12).tolist())
 
 
 @jax.jit
@@ -23,8 +24,8 @@ def coverage(
         draws: truth draws.
 
     Returns:
-        The share in [0, 1]: 0.8 on average for a calibrated interval, 1 for a deterministic truth that is met;
-        0 for a non-finite end, and a non-finite draw is never inside.
+        The share in [0, 1]: 0.8 on average for a calibrated interval, 1 for a deterministic truth that is
+        met; 0 for a non-finite end, and a non-finite draw is never inside.
 
     Source: Gneiting, Balabdaoui and Raftery (2007), doi:10.1111/j.1467-9868.2007.00587.x.
     """
@@ -39,25 +40,29 @@ def pit_shares(
 ) -> Float[Array, "*batch bin"]:
     """Probability integral transform on the grid: the share of draws between each pair of quantiles.
 
-    A draw that equals one quantile or several could lie in any bin that they border; it is split among those by
-    their width (the nonrandomized PIT), so that an exact point answer to a deterministic truth is calibrated.
+    A draw that equals one quantile or several could lie in any bin that they border; it is split among
+    those by their width (the nonrandomized PIT), so that an exact point answer to a deterministic truth is
+    calibrated.
 
     Args:
         quantiles: forecast quantiles at `LEVELS`; a point answer repeats its mean five times.
         draws: truth draws.
 
     Returns:
-        Shares of the six bins, below level 0.1 first, summing to 1: `BINS` on average for a calibrated answer.
-        NaN for a non-finite input or no draws.
+        Shares of the six bins, below level 0.1 first, summing to 1: `BINS` on average for a calibrated
+        answer. NaN for a non-finite input or no draws.
 
     Source: Czado, Gneiting and Held (2009), doi:10.1111/j.1541-0420.2009.01191.x.
     """
     y, q = draws[..., None, :], quantiles[..., :, None]
-    edge = jnp.ones_like(q[..., :1, :], dtype=bool) & jnp.ones_like(y, dtype=bool)
-    touched = jnp.concatenate([edge, q <= y], axis=-2) & jnp.concatenate([y <= q, edge], axis=-2)
-    width = jnp.asarray(BINS, draws.dtype).reshape((1,) * (touched.ndim - 2) + (-1, 1))
-    weight = jnp.where(touched, width, 0)
-    whole = jnp.sum(weight, axis=-2, keepdims=True)
-    shares = jnp.mean(weight / jnp.where(whole > 0, whole, 1), axis=-1)
+    reached, passed = q <= y, y <= q
+    width = jnp.asarray(BINS, draws.dtype).reshape((1,) * (max(y.ndim, q.ndim) - 2) + (-1, 1))
+    inner = reached[..., :-1, :] & passed[..., 1:, :]
+    ends = BINS[0] * passed[..., 0, :] + BINS[-1] * reached[..., -1, :]
+    whole = ends + jnp.sum(inner * width[..., 1:-1, :], axis=-2)
+    part = 1 / (jnp.where(whole > 0, whole, 1) * max(draws.shape[-1], 1))
+    middle = jnp.sum(inner * part[..., None, :], axis=-1)
+    first, last = (jnp.sum(end * part, axis=-1) for end in (passed[..., 0, :], reached[..., -1, :]))
+    shares = jnp.concatenate([first[..., None], middle, last[..., None]], axis=-1) * width[..., 0]
     known = jnp.all(jnp.isfinite(draws), axis=-1) & jnp.all(jnp.isfinite(quantiles), axis=-1)
-    return jnp.where(known[..., None], shares, jnp.nan)
+    return jnp.where(known[..., None] & (draws.shape[-1] > 0), shares, jnp.nan)

@@ -1,10 +1,11 @@
 """Exact CRPS of an answer given as quantiles at any levels, as samples, or as a normal.
 
 Contracts are scored on five levels; these kernels show what that grid costs. All are losses in units of the
-outcome, lower is better, and NaN where an input is not finite, where quantiles cross or levels do not rise: an
-accuracy made from NaN is 0 (`scoring.quantile.accuracy`).
+outcome, lower is better, and NaN where an input is not finite, where quantiles cross or levels do not rise:
+an accuracy made from NaN is 0 (`scoring.quantile.accuracy`).
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import jax
@@ -49,9 +50,9 @@ def crps_samples(
 ) -> Float[Array, "*batch"]:
     """CRPS of an ensemble: `mean_i abs(x_i - y) - sum_{i<j} abs(x_i - x_j) / D`.
 
-    D is `n (n - 1)` for the fair estimator, that of the law that the members come from, whose expectation does
-    not depend on n; and `n^2` for the plain one, that of the empirical distribution itself, which charges a
-    small ensemble for being small.
+    D is `n (n - 1)` for the fair estimator, that of the law that the members come from, whose expectation
+    does not depend on n; and `n^2` for the plain one, that of the empirical distribution itself, which
+    charges a small ensemble for being small.
 
     Args:
         samples: the ensemble, at least two members for the fair estimator (one gives NaN).
@@ -77,7 +78,9 @@ def crps_samples(
 def _rising(quantiles: Array, levels: Array) -> Array:
     """True where levels rise strictly inside [0, 1] and quantiles are finite and do not cross."""
     inside = jnp.all((levels >= 0) & (levels <= 1), axis=-1)
-    ordered = jnp.all(jnp.diff(levels, axis=-1) > 0, axis=-1) & jnp.all(jnp.diff(quantiles, axis=-1) >= 0, axis=-1)
+    ordered = jnp.all(jnp.diff(levels, axis=-1) > 0, axis=-1) & jnp.all(
+        jnp.diff(quantiles, axis=-1) >= 0, axis=-1
+    )
     return inside & ordered & jnp.all(jnp.isfinite(quantiles), axis=-1)
 
 
@@ -89,8 +92,8 @@ def crps_grid(
 ) -> Float[Array, "*batch"]:
     """Grid CRPS, twice the mean pinball loss over the levels: what a contract's score is, at `LEVELS`.
 
-    It is not the CRPS of any distribution: for a perfect normal forecast it is 0.554 sd on the five levels, and
-    0.564 sd is the CRPS. It approaches the CRPS for levels `(k - 1/2) / K` as K grows.
+    It is not the CRPS of any distribution: for a perfect normal forecast it is 0.554 sd on the five levels,
+    and 0.564 sd is the CRPS. It approaches the CRPS for levels `(k - 1/2) / K` as K grows.
 
     Args:
         quantiles: forecast quantiles.
@@ -118,8 +121,9 @@ def crps_quantiles(
     """Exact CRPS of the distribution whose quantile function joins the given points by straight lines.
 
     `2 integral_0^1 pinball_p(Q(p), y) dp` with Q linear between levels and constant beyond the first and the
-    last: all the mass below the first level sits at the first quantile, and so above the last. The integrand is
-    quadratic on each side of y, so that Simpson's rule gives it exactly, as a sum of positive terms.
+    last: all the mass below the first level sits at the first quantile, and so above the last. The
+    integrand is quadratic on each side of y, so that Simpson's rule gives it exactly, as a sum of positive
+    terms.
 
     Args:
         quantiles: forecast quantiles, one or more; a point answer has them all equal.
@@ -155,9 +159,11 @@ def crps_quantiles(
     def above(p: Array, share: Array) -> Array:
         return jnp.maximum(left + rise * share - y, 0) * (1 - p)
 
-    def simpson(loss: object, ends: tuple[Array, Array], shares: tuple[Array, Array]) -> Array:
-        middle = loss((ends[0] + ends[1]) / 2, (shares[0] + shares[1]) / 2)  # type: ignore[operator]
-        return (ends[1] - ends[0]) / 6 * (loss(ends[0], shares[0]) + 4 * middle + loss(ends[1], shares[1]))  # type: ignore[operator]
+    def simpson(
+        loss: Callable[[Array, Array], Array], ends: tuple[Array, Array], shares: tuple[Array, Array]
+    ) -> Array:
+        middle = loss((ends[0] + ends[1]) / 2, (shares[0] + shares[1]) / 2)
+        return (ends[1] - ends[0]) / 6 * (loss(ends[0], shares[0]) + 4 * middle + loss(ends[1], shares[1]))
 
     none, whole = jnp.zeros_like(part), jnp.ones_like(part)
     loss = simpson(below, (start, cross), (none, part)) + simpson(above, (cross, stop), (part, whole))

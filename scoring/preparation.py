@@ -61,7 +61,7 @@ def _beta_root(level: Array, a: Array, b: Array) -> Array:
     """The x in (0, 1) at which `betainc(a, b, x)` is `level`, by halving the bracket to the last bit."""
     steps = 4 + jnp.finfo(level.dtype).nmant + 12
 
-    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
+    def halve(_: Array, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = (low + high) / 2
         left = betainc(a, b, middle) < level
@@ -87,26 +87,28 @@ def _beta_quantile_jvp(
     return x, tangents[0] * jnp.exp(-log_density)
 
 
-def _broadcast(successes: Array, trials: Array, confidence: Array) -> tuple[Array, Array, Array]:
-    dtype = jnp.result_type(confidence, jnp.float32)
-    level = jnp.asarray(confidence, dtype)
+def _broadcast(successes: Array, trials: Array, confidence: Array | float) -> tuple[Array, Array, Array]:
+    level = jnp.asarray(confidence)
     shape = jnp.broadcast_shapes(successes.shape, trials.shape, level.shape)
-    return tuple(jnp.broadcast_to(each.astype(dtype), shape) for each in (successes, trials, level))  # type: ignore[return-value]
+    k, n, level = (jnp.broadcast_to(each.astype(level.dtype), shape) for each in (successes, trials, level))
+    return k, n, level
 
 
 @jax.jit
 def clopper_pearson_upper(
-    successes: Int[Array, "*#batch"], trials: Int[Array, "*#batch"], confidence: Float[Array, "*#batch"]
+    successes: Int[Array, "*#batch"],
+    trials: Int[Array, "*#batch"],
+    confidence: Float[Array, "*#batch"] | float = CONFIDENCE,
 ) -> Float[Array, "*batch"]:
-    """One-sided exact upper bound on a success rate: the p with `P(X <= successes; trials, p) = 1 - confidence`.
+    """One-sided exact upper bound on a success rate.
 
-    It is the quantile at `confidence` of a beta law with parameters `successes + 1` and `trials - successes`.
+    The p with `P(X <= successes; trials, p) = 1 - confidence`: the quantile at `confidence` of a beta law
+    with parameters `successes + 1` and `trials - successes`.
 
     Args:
         successes: number of successes, 0 to `trials`.
         trials: number of independent trials.
-        confidence: one-sided, in (0, 1), such as `CONFIDENCE`; the bound has its dtype and is differentiable
-            in it.
+        confidence: one-sided, in (0, 1); the bound has its dtype and is differentiable in it.
 
     Returns:
         The bound in (0, 1]: 1 where all succeeded or nothing was tried; NaN for counts that cannot be.
@@ -124,15 +126,16 @@ def clopper_pearson_upper(
 
 @jax.jit
 def clopper_pearson_lower(
-    successes: Int[Array, "*#batch"], trials: Int[Array, "*#batch"], confidence: Float[Array, "*#batch"]
+    successes: Int[Array, "*#batch"],
+    trials: Int[Array, "*#batch"],
+    confidence: Float[Array, "*#batch"] | float = CONFIDENCE,
 ) -> Float[Array, "*batch"]:
-    """One-sided exact lower bound on a success rate: the p with `P(X >= successes; trials, p) = 1 - confidence`.
+    """One-sided exact lower bound on a success rate, the p with `P(X >= successes) = 1 - confidence`.
 
     Args:
         successes: number of successes, 0 to `trials`.
         trials: number of independent trials.
-        confidence: one-sided, in (0, 1), such as `CONFIDENCE`; the bound has its dtype and is differentiable
-            in it.
+        confidence: one-sided, in (0, 1); the bound has its dtype and is differentiable in it.
 
     Returns:
         The bound in [0, 1): 0 where none succeeded; NaN for counts that cannot be.
@@ -167,7 +170,7 @@ def certified(
 
     Source: the scoring page of the laboratory (see the scoring documentation).
     """
-    upper = clopper_pearson_upper(null_successes, n, jnp.asarray(CONFIDENCE, jnp.result_type(float)))
+    upper = clopper_pearson_upper(null_successes, n)
     # In integers: 0.8 m is no floating-point number.
     solved = (5 * god_successes >= 4 * m) & (god_successes <= m)
     return (upper <= NULL_BOUND) & solved & (n >= fewest) & (m >= fewest)

@@ -1,4 +1,4 @@
-"""Rewards of the budgeted design tasks: normalised squared error, the raw error of each output, and checks."""
+"""Rewards of the budgeted design tasks: normalised squared error, the raw error of each output, checks."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -40,7 +40,7 @@ def normalised_mse(
 
 
 @jax.jit
-def reward(error: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
+def mse_reward(error: Float[Array, "*batch"]) -> Float[Array, "*batch"]:
     """Reward `1 / (1 + nMSE)`.
 
     Args:
@@ -150,7 +150,7 @@ def score_prediction(prediction: object, target: object, sigma: object) -> Rewar
     given = check_prediction(prediction, *wanted.shape)
     with jax.enable_x64(True):
         error = normalised_mse(given, wanted, unit)
-        worth, each = jax.device_get((reward(error), rmse(given, wanted)))
+        worth, each = jax.device_get((mse_reward(error), rmse(given, wanted)))
     return RewardReport(
         reward=float(worth),
         nmse=float(error) if np.isfinite(error) else None,

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jaxtyping import Array
 
 from scoring.calibration import BINS, coverage, pit_shares
 from scoring.checks import Answer, Truth, check_truth
@@ -107,7 +108,8 @@ def score_contracts(truth: Truth, answers: AnswerArrays, *, labels: int = 16) ->
 
     With QS, floor and scale from `scoring.quantile`, accuracy is `exp(-max(QS - floor, 0) / scale)` and
     excess `(QS - floor) / scale`. A missing answer has accuracy, interval score, legacy score and coverage 0,
-    and no PIT. The null answer, 0 everywhere, is scored beside every answer: the anchor of any adjusted score.
+    and no PIT. The null answer, 0 everywhere, is scored beside every answer: the anchor of any adjusted
+    score.
 
     Args:
         truth: draws and branches [contract, clone]; fraction, dynamic range and, where given, tau [contract].
@@ -124,7 +126,22 @@ def score_contracts(truth: Truth, answers: AnswerArrays, *, labels: int = 16) ->
     block = max(1, _DRAWS_AT_A_TIME // clones)
     if contracts <= block:
         return _score(truth, answers, labels)
-    return lax.map(lambda pair: _score(*pair, labels), (truth, answers), batch_size=block)
+    everything = (truth, answers)
+
+    def score_block(number: Array, scores: ContractScores) -> ContractScores:
+        # The last block reaches back into the one before it, so that all are of one size.
+        start = jnp.minimum(number * block, contracts - block)
+        part = jax.tree.map(lambda leaf: lax.dynamic_slice_in_dim(leaf, start, block), everything)
+        return jax.tree.map(
+            lambda whole, new: lax.dynamic_update_slice_in_dim(whole, new, start, 0),
+            scores,
+            _score(part[0], part[1], labels),
+        )
+
+    first = jax.tree.map(lambda leaf: leaf[:block], everything)
+    shapes = jax.eval_shape(lambda: _score(first[0], first[1], labels))
+    blank = jax.tree.map(lambda leaf: jnp.zeros((contracts, *leaf.shape[1:]), leaf.dtype), shapes)
+    return lax.fori_loop(0, -(-contracts // block), score_block, blank)
 
 
 @dataclass(frozen=True)
@@ -247,7 +264,7 @@ class Scorecard:
         return math.fsum(getattr(row, figure) for row in self.rows) / len(self.rows)
 
     def to_json(self) -> dict[str, Any]:
-        """Everything on the card as plain, finite numbers; `scoring.schemas.SCORECARD_SCHEMA` describes it."""
+        """Everything on the card as plain, finite numbers; see `scoring.schemas.SCORECARD_SCHEMA`."""
         return {
             "scoring_version": SCORING_VERSION,
             **{name: getattr(self, name) for name in (*FIGURES, "missing", "contracts", "clones")},

@@ -162,19 +162,20 @@ class World(abc.ABC):
 
         return draw_instance(self, seed)
 
-    def terms(self, params: Any, levels: Any) -> Any:
+    def terms(self, params: Any, levels: Any, *, key: Any = None) -> Any:
         """The law as diffrax terms, so that any diffrax solver runs on it.
 
         Args:
             params: parameters, as `draw` or `limit` gives them.
             levels: a function of time that returns levels ``[drive]`` in family order.
+            key: of the Brownian path of a world with noise; a fixed one if None.
 
         Raises:
             UnsupportedLaw: if the law jumps, so that it has no differential equation.
         """
         from simworlds.reference import terms
 
-        return terms(self, params, levels)
+        return terms(self, params, levels, key=key)
 
     def __repr__(self) -> str:
         return f"<World {self.id} {self.title}>"

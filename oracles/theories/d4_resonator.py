@@ -1,12 +1,12 @@
 """Compact oracle of D4: the law itself, a Duffing oscillator and its unseen partner, stepped by RK4.
 
-    x'' + de c x' + w0^2 x + be x^3 + b5 x^5 + g y + bias = F cos(phi),   phi' = W,   b5 = min(be, 0)^2 / 2
+    x'' + de c x' + w0^2 x + be x^3 + b5 x^5 + (g + 2 al x) y + bias = F cos(phi),   phi' = W
     y'' + d2 y' + w2^2 y + g x + al x^2 = 0
 
 A lock-in reads x through filters of 5 ticks: I of 2 x cos(phi), Q of 2 x sin(phi), m of x, s of x^2; the
 sensors are I, Q, m and sqrt(s). Nothing depends on the filters, so they are summed up after a tick's steps.
-b5 follows from be, so that no fit lets the mass escape. Only sensor noise tells clones apart, and the law is
-complete, so the closure has no constants.
+b5 = min(be, 0)^2 / 2 follows from be, so that no fit lets the mass escape. Only sensor noise tells clones
+apart, and the law is complete, so the closure has no constants.
 """
 
 from typing import Any, ClassVar, NamedTuple
@@ -72,7 +72,7 @@ class ResonatorTheory(CompactTheory):
             x, v, y, u = motion
             spring = (p.w0**2 + (p.be + b5 * x * x) * x * x) * x
             latent = -p.d2 * u - p.w2**2 * y - p.g * x - al * x * x
-            return v, force - p.de * c * v - spring - p.g * y, u, latent
+            return v, force - p.de * c * v - spring - (p.g + 2 * al * x) * y, u, latent
 
         def go(x: Any, d: float, v: Any) -> Any:
             return jax.tree.map(lambda a, b: a + d * b, x, v)

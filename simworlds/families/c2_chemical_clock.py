@@ -59,7 +59,7 @@ class ChemicalClock(OdeWorld):
     sensors = (
         Sensor("X of cell 1", 0.0, 4.0),
         Sensor("Y of both cells", 0.0, 10.0),
-        Sensor("heat", 0.0, 8.0),
+        Sensor("heat", 0.0, 20.0),
         Sensor("X difference", -3.0, 3.0),
     )
     scheme = RK4(dt=0.005, substeps=200)
@@ -80,13 +80,13 @@ class ChemicalClock(OdeWorld):
     def draw(self, draws: Draws) -> Params:
         """Cells that differ by 5 to 15 %; with thermal feedback in three instances of four."""
         thermal = draws.chance(0.75)
-        tau = draws.uniform(0.5, 5.0)
+        E, tau = draws.uniform(0.5, 3.0), draws.uniform(0.5, 5.0)
         values = Params(
             m=draws.uniform(0.05, 0.15) / 2 * draws.choice((1.0, -1.0)),
             q=draws.uniform(0.1, 1.0),
-            E=draws.uniform(0.5, 3.0) * thermal,
-            # A warming h tau r of a few tenths: more would make every rate explode with temperature.
-            h=draws.uniform(0.005, 0.03) / tau * thermal,
+            E=E * thermal,
+            # The feedback's strength is E h tau: beyond 0.03 temperature and rates run away.
+            h=draws.uniform(0.01, 0.03) / (E * tau) * thermal,
             tau=tau,
             x1=draws.uniform(0.5, 1.5),
             x2=draws.uniform(0.5, 1.5),

@@ -1,7 +1,9 @@
 """D4 Resonator with latent mode: a driven Duffing oscillator coupled to a mode that no sensor sees.
 
-    x'' + de c x' + w0^2 x + be x^3 + b5 x^5 + g y + bias = F cos(phi),    phi' = W
+    x'' + de c x' + w0^2 x + be x^3 + b5 x^5 + g y + 2 al x y + bias = F cos(phi),    phi' = W
     y'' + d2 y' + w2^2 y + g x + al x^2 = 0
+
+Both couplings come from the potential g x y + al x^2 y, so they work both ways.
 
 Time is in units of 1/w0; a tick is 6.4 units. A lock-in amplifier reads x through first-order filters of 5
 ticks:
@@ -127,7 +129,7 @@ class Resonator(OdeWorld):
         spring = (p.w0**2 + (p.be + p.b5 * x * x) * x * x) * x
         return State(
             x=v,
-            v=drive.F * cosine - drive.bias - p.de * drive.c * v - spring - p.g * y,
+            v=drive.F * cosine - drive.bias - p.de * drive.c * v - spring - (p.g + 2 * p.al * x) * y,
             y=u,
             u=-p.d2 * u - p.w2**2 * y - p.g * x - p.al * x * x,
             phi=jnp.broadcast_to(drive.W, jnp.shape(phi)),

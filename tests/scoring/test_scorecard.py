@@ -42,6 +42,9 @@ def test_each_figure_is_that_of_its_kernel():
             "excess": scoring.excess(score, floor, scale),
             "interval": scoring.interval_score(answer.low, answer.high, draws, scale),
             "legacy": scoring.legacy_accuracy(answer.mean, draws, scale),
+            "coverage": scoring.coverage(answer.low, answer.high, draws),
+            "null_accuracy": scoring.accuracy(scoring.quantile_score(np.zeros(5), draws), floor, scale),
+            "null_excess": scoring.excess(scoring.quantile_score(np.zeros(5), draws), floor, scale),
             "quantile_score": score,
             "floor": floor,
             "scale": scale,
@@ -50,6 +53,7 @@ def test_each_figure_is_that_of_its_kernel():
         }
         for name, value in expected.items():
             assert getattr(row, name) == pytest.approx(float(value), rel=1e-12), name
+        np.testing.assert_allclose(row.pit, scoring.pit_shares(np.array(answer.levels()), draws), rtol=1e-12)
         assert (row.id, row.answered) == (index, True)
 
 
@@ -76,6 +80,7 @@ class TestMissing:
             truth, AnswerArrays(junk, junk, junk, np.full((3, 5), np.nan), np.zeros(3, bool))
         )
         assert np.isfinite(np.stack(scores[:-1])).all()
+        assert np.isnan(scores.pit).all()
 
 
 class TestScale:
@@ -155,7 +160,8 @@ class TestProgram:
         scores = score_contracts(
             truth, AnswerArrays(zeros, zeros, zeros, np.zeros((3, 5), np.float32), zeros == 0)
         )
-        assert {column.dtype for column in scores[:-1]} == {np.dtype(np.float32)}
+        floats = [column for name, column in scores._asdict().items() if name != "branches"]
+        assert {column.dtype for column in floats} == {np.dtype(np.float32)}
 
 
 class TestCard:
@@ -203,7 +209,7 @@ class TestCard:
         draws = 1e300 * np.array([[-1.0, 1.0, 0.5, -0.5]])
         truth = check_truth(draws, np.zeros((1, 4), int), fraction=0.1, dynamic_range=1e300)
         card = scorecard(truth, {0: Answer(0, 0.0, -1e300, 1e300)}, [0])
-        assert all(math.isfinite(value) for value in card.to_json()["rows"][0].values())
+        json.dumps(card.to_json(), allow_nan=False)
         assert card.accuracy > 0.5
 
     def test_table_shows_every_contract_and_the_means(self):
