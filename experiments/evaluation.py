@@ -27,6 +27,13 @@ def checked_truth(ensemble: TruthEnsemble, fraction: Any = None) -> Truth:
     )
 
 
+def _plain(answers: Any) -> Any:
+    """Answers as they would be handed in, whether they come as plain data or as `Answer`."""
+    if not isinstance(answers, list | tuple):
+        return answers
+    return [answer.to_json() if isinstance(answer, Answer) else answer for answer in answers]
+
+
 def score_answers(
     contracts: Sequence[Contract], truth: Truth, answers: Any, *, lenient: bool = False
 ) -> Scorecard:
@@ -36,9 +43,7 @@ def score_answers(
         InvalidAnswers: with all faults listed, unless `lenient`.
     """
     ids = [contract.id for contract in contracts]
-    if isinstance(answers, list) and all(isinstance(answer, Answer) for answer in answers):
-        answers = [answer.to_json() for answer in answers]
-    parsed, faults = check_answers(answers, ids)
+    parsed, faults = check_answers(_plain(answers), ids)
     if faults and not lenient:
         raise InvalidAnswers(faults)
     return scorecard(truth, parsed, ids)
@@ -72,6 +77,7 @@ def evaluate(
         Diverged: if a trajectory leaves the finite numbers.
     """
     contracts = contracts_of(instance, store)
+    answers = _plain(answers)
     _, faults = check_answers(answers, [contract.id for contract in contracts])
     if faults and not lenient:
         raise InvalidAnswers(faults)

@@ -52,7 +52,7 @@ def parse_clones(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: if it is not a whole number from 4 to 2^20.
     """
-    if not text.isdecimal() or not 4 <= int(text[:12]) <= 2**20:
+    if not text.isdecimal() or len(text) > 12 or not 4 <= int(text) <= 2**20:
         raise argparse.ArgumentTypeError(
             f"truth takes a whole number of clones from 4 to {2**20}, but got {text!r}"
         )
@@ -65,7 +65,7 @@ def parse_steps(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: if it is not a whole number from 1 to 100000.
     """
-    if not text.isdecimal() or not 1 <= int(text[:12]) <= 100_000:
+    if not text.isdecimal() or len(text) > 12 or not 1 <= int(text) <= 100_000:
         raise argparse.ArgumentTypeError(
             f"a fit takes a whole number of steps from 1 to 100000, but got {text!r}"
         )
@@ -78,7 +78,7 @@ def parse_jobs(text: str) -> int:
     Raises:
         argparse.ArgumentTypeError: if it is not a whole number from 1 to 64.
     """
-    if not text.isdecimal() or not 1 <= int(text[:12]) <= 64:
+    if not text.isdecimal() or len(text) > 12 or not 1 <= int(text) <= 64:
         raise argparse.ArgumentTypeError(f"the ladder takes 1 to 64 workers, but got {text!r}")
     return int(text)
 

@@ -111,4 +111,4 @@ def readings(values: np.ndarray, sensors: Sequence[str]) -> Any:
 def save(figure: Any, path: Path) -> None:
     """Write a figure as a PNG that has no time stamp in it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, metadata={"Software": None})
+    figure.savefig(path, dpi=130, format="png", metadata={"Software": None})

@@ -21,19 +21,26 @@ from simworlds.store import environment, write_atomically
 from simworlds.truth import TruthEnsemble
 
 SCHEMA = "simworlds/ladder/1"
+_LEFT_OUT = 256
 
 
 def _plain(values: Any) -> Any:
     return np.asarray(values).tolist()
 
 
-def _leave_one_out(rung: Rung, ids: Sequence[int], draws: np.ndarray, scale: np.ndarray) -> list[float]:
-    """What the rung is worth over the luck of the draws: each truth draw left out in turn.
+def _curve(values: Any) -> list[float | None]:
+    return [value if np.isfinite(value) else None for value in _plain(values)]
 
-    For replication the draw that is left out is itself the answer; other rungs keep theirs.
+
+def _leave_one_out(rung: Rung, ids: Sequence[int], draws: np.ndarray, scale: np.ndarray) -> list[float]:
+    """What the rung is worth over the luck of the draws: each of the first 256 truth draws left out in turn.
+
+    The work grows with the square of the draws, hence the limit. For replication the draw that is left out is
+    itself the answer; other rungs keep theirs.
     """
     import jax
 
+    draws = draws[:, :_LEFT_OUT]
     with jax.enable_x64(True):
         if rung.name == "replication":
             return _plain(replication_expectation(draws, scale))
@@ -57,7 +64,7 @@ def _rung_record(rung: Rung, card: Scorecard, expectation: list[float]) -> dict[
         "leave_one_out": float(np.mean(expectation)),
     }
     if rung.fit is not None:
-        record["fit"] = {"losses": _plain(rung.fit.losses), "gradient_norms": _plain(rung.fit.gradients)}
+        record["fit"] = {"losses": _curve(rung.fit.losses), "gradient_norms": _curve(rung.fit.gradients)}
     return record
 
 

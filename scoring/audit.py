@@ -178,8 +178,8 @@ class Audit(NamedTuple):
     contains_zero: Bool[Array, " template"]
     rho: Interval
     counted: Int[Array, ""]
-    instances: int
-    clones: int
+    instances: int | Array
+    clones: int | Array
 
 
 @partial(jax.jit, static_argnames=("resamples", "confidence", "fewest"))

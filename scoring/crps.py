@@ -5,12 +5,12 @@ outcome, lower is better, and NaN where an input is not finite, where quantiles 
 an accuracy made from NaN is 0 (`scoring.quantile.accuracy`).
 """
 
+import math
 from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float
 
@@ -38,8 +38,8 @@ def crps_normal(
     point = sd == 0
     unit = jnp.where(point, 1, sd)
     z = error / unit
-    density = jnp.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
-    spread = unit * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / np.sqrt(np.pi))
+    density = jnp.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+    spread = unit * (z * (2 * ndtr(z) - 1) + 2 * density - 1 / math.sqrt(math.pi))
     usable = jnp.isfinite(error) & jnp.isfinite(sd) & (sd >= 0)
     return jnp.where(usable, jnp.where(point, jnp.abs(error), spread), jnp.nan)
 

@@ -197,7 +197,9 @@ def contract_scale(
 def _usable(
     score: Float[Array, "*#batch"], floor: Float[Array, "*#batch"], scale: Float[Array, "*#batch"]
 ) -> Bool[Array, "*batch"]:
-    return jnp.isfinite(score) & jnp.isfinite(floor) & jnp.isfinite(scale) & (scale > 0)
+    # A subnormal scale is flushed to 0 by the division, but not by the comparison.
+    normal = scale >= float(jnp.finfo(scale.dtype).tiny)
+    return jnp.isfinite(score) & jnp.isfinite(floor) & jnp.isfinite(scale) & normal
 
 
 @jax.jit

@@ -50,7 +50,7 @@ _ROW = _object(
         "null_excess": _LOSS,
         "quantile_score": _AMOUNT,
         "floor": _AMOUNT,
-        "scale": {"type": "number", "exclusiveMinimum": 0},
+        "scale": _AMOUNT,
         "tau": _AMOUNT,
         "branches": {"type": "integer", "minimum": 1},
         "pit": _PIT,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from simworlds.ensemble import Readout, Request
-from simworlds.errors import InvalidContract, InvalidProtocol
+from simworlds.errors import InvalidContract, InvalidProtocol, Unanswerable
 from simworlds.keys import Draws
 from simworlds.protocol import Protocol, Segment, is_whole, shown
 
@@ -184,6 +184,9 @@ def contracts_of(instance: "Instance", store: "Store | None" = None) -> tuple[Co
     Args:
         instance: the instance.
         store: where the calibration ensemble lies; the default store if None.
+
+    Raises:
+        Unanswerable: if no channel answers to any drive.
     """
     from simworlds.truth import calibrate
 
@@ -193,6 +196,8 @@ def contracts_of(instance: "Instance", store: "Store | None" = None) -> tuple[Co
     weights = [
         world.grammar.ask.get(name, 0.0) * lively for name, lively in zip(names, ranges.lively, strict=True)
     ]
+    if not any(weights):
+        raise Unanswerable(f"world {world.id}: no channel that may be asked about answers to any drive")
     draws = Draws.for_role(world.id, instance.seed, "contracts")
     kinds = ["sd" if draws.chance(world.grammar.sd_share) else "mean" for _ in range(CONTRACTS)]
     if len(set(kinds)) == 1:

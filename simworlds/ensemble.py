@@ -205,6 +205,8 @@ def _chunks(
     instance: Any, requests: Sequence[Request], clones: int, store: bool, dtype: Any
 ) -> Iterator[Any]:
     """Dispatch chunk after chunk and yield (pairs, results), one being built while another runs."""
+    if not requests:
+        return
     world = instance.world
     width = world.lanes * len(jax.devices())
     params = jax.tree.map(lambda x: jnp.asarray(x, dtype), instance.params)
@@ -235,6 +237,10 @@ def _check(instance: Any, requests: Sequence[Request], clones: Any) -> None:
         readout, ticks = request.readout, request.protocol.ticks
         if ticks > instance.world.horizon:
             raise InvalidRequest(f"a protocol may last {instance.world.horizon} ticks, but lasts {ticks}")
+        if readout and not 0 <= readout.port < len(instance.sensor_ports):
+            raise InvalidRequest(
+                f"a readout's port must be from 0 to {len(instance.sensor_ports) - 1}, but is {readout.port}"
+            )
         if readout and not (0 <= readout.start <= readout.stop - 2 and readout.stop <= ticks):
             raise InvalidRequest(
                 f"a window must hold at least 2 ticks within 0..{ticks}, "

@@ -66,6 +66,12 @@ class UnsupportedLaw(SimworldsError):
     code = "unsupported_law"
 
 
+class Unanswerable(SimworldsError):
+    """The instance has no channel to ask about."""
+
+    code = "unanswerable"
+
+
 class Diverged(SimworldsError):
     """A trajectory left the finite numbers."""
 

@@ -8,7 +8,7 @@ import numpy as np
 from simworlds.errors import InvalidSeed
 from simworlds.keys import Draws
 from simworlds.ports import Gauge, Wiring, canonical_ports, draw_ports, drive_names, sensor_names
-from simworlds.protocol import Protocol, is_whole, parse_protocol
+from simworlds.protocol import Protocol, is_whole, parse_protocol, shown
 
 if TYPE_CHECKING:
     from simworlds.contracts import Contract
@@ -101,7 +101,7 @@ def check_seed(seed: Any) -> int | str:
     if is_whole(seed) and 0 <= int(seed) < 2**63:
         return int(seed)
     raise InvalidSeed(
-        f"a seed must be a whole number from 0 to 2^63 - 1 or a non-empty string, but is {seed!r}"
+        f"a seed must be a whole number from 0 to 2^63 - 1 or a non-empty string, but is {shown(seed)}"
     )
 
 

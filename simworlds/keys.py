@@ -90,8 +90,9 @@ def clone_words(role: Words, clone: Any) -> Words:
 
     A clone key serves noise alone: it is never folded or split again.
     """
-    zero = np.uint32(0) if isinstance(clone, int | np.integer | np.ndarray) else jnp.zeros_like(clone)
-    return threefry2x32(role, Words(zero, clone))
+    if isinstance(clone, int | np.integer | np.ndarray):
+        return threefry2x32(role, Words(np.uint32(0), np.asarray(clone).astype(np.uint32)[()]))
+    return threefry2x32(role, Words(jnp.uint32(0), clone.astype(jnp.uint32)))
 
 
 def bits(key: Words, step: Any, component: Any) -> Any:
@@ -147,10 +148,12 @@ _INVERSION_TERMS = 24
 
 def _sum_of_steps(uniform: Any, first: Any, ratio: Any) -> Any:
     """The inverse of a distribution function given by its first term and the ratios of successive terms."""
+    # A rounded total may end below the largest uniforms: no uniform falls into a term as small as this.
+    least = jnp.finfo(jnp.result_type(uniform)).eps / 4
     term, total, count = first, first, jnp.zeros_like(uniform)
     for k in range(_INVERSION_TERMS):
-        count = count + (uniform > total)
         term = term * ratio(k)
+        count = count + ((uniform > total) & (term > least))
         total = total + term
     return count
 

@@ -81,7 +81,10 @@ def is_whole(value: Any) -> TypeGuard[int]:
 
 def shown(value: Any) -> str:
     """A short form of a value for an error message."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # a long integer, or deep nesting
+        text = f"a value of type {type(value).__name__}"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -111,7 +114,7 @@ def parse_protocol(data: Any, ports: Sequence[str], horizon: int) -> Protocol:
     """Check a protocol and give it its form.
 
     Args:
-        data: a list of segments, a `Protocol`, or a mapping with a key "protocol" that holds the list.
+        data: a list of segments, or a `Protocol`.
         ports: names of the drive ports.
         horizon: the most ticks that a protocol may last.
 

@@ -4,13 +4,16 @@ A session shows ports, budget and history. It holds the instance in a private sl
 honest, but code in the same process can reach it, so a benchmark that counts runs the agent elsewhere.
 """
 
+import copy
+import dataclasses
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from simworlds.ensemble import Request, simulate
-from simworlds.errors import BudgetExceeded
+from simworlds.errors import BudgetExceeded, Diverged, InvalidRequest
 from simworlds.instance import Budget, Instance
+from simworlds.protocol import is_whole, shown
 
 
 class Experiment(NamedTuple):
@@ -32,6 +35,9 @@ class Session:
     __slots__ = ("_history", "_instance", "_left")
 
     def __init__(self, instance: Instance, budget: Budget):
+        for name, value in dataclasses.asdict(budget).items():
+            if not is_whole(value) or value < 0:
+                raise InvalidRequest(f"`{name}` must be a whole number of at least 0, but is {shown(value)}")
         self._instance = instance
         self._left = budget
         self._history: list[Experiment] = []
@@ -69,11 +75,14 @@ class Session:
     @property
     def history(self) -> tuple[Experiment, ...]:
         """All accepted runs, in order."""
-        return tuple(self._history)
+        return tuple(e._replace(protocol=copy.deepcopy(e.protocol)) for e in self._history)
 
     def contracts(self) -> list[dict[str, Any]]:
         """The questions to answer, in the documented JSON form."""
-        return [contract.to_json() for contract in self._instance.contracts()]
+        try:
+            return [contract.to_json() for contract in self._instance.contracts()]
+        except Diverged:
+            raise Diverged("the readings that the contracts rest on did not stay finite") from None
 
     def run(self, protocol: Any) -> np.ndarray:
         """Drive a fresh clone from rest and read it.
@@ -96,7 +105,10 @@ class Session:
         if parsed.ticks > self._left.ticks:
             raise BudgetExceeded(f"the protocol lasts {parsed.ticks} ticks, but {self._left.ticks} are left")
         request = Request(parsed, ("exploration", len(self._history)))
-        readings = simulate(instance, [request], 1).values[0, 0]
+        try:
+            readings = simulate(instance, [request], 1).values[0, 0]
+        except Diverged:  # whose message names world and seed
+            raise Diverged("the readings of this run did not stay finite; nothing was charged") from None
         readings.flags.writeable = False
         self._left = Budget(self._left.ticks - parsed.ticks, self._left.preparations - 1)
         self._history.append(

@@ -141,7 +141,7 @@ class Store:
                 return None
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 return {name: arrays[name] for name in arrays.files}
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, zipfile.BadZipFile):
             return None
 
     def put(self, address: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:

@@ -119,6 +119,7 @@ def truth_of(
         raise InvalidRequest(
             f"truth needs a whole number of at least {_FEWEST_CLONES} clones, but `clones` is {clones!r}"
         )
+    clones = int(clones)
     values, branch = ensemble_of(instance, contracts, clones, "truth", store, progress)
     draws = values.astype(np.float64)
     tau, freedom = _spread(draws, branch)

@@ -97,7 +97,7 @@ class ContestTheory(CompactTheory):
 
         def substep(k: Any, carry: Any) -> Any:
             (n, R, P), total = carry
-            density, uptake = n / law.V, appetite / (law.K + R)
+            density, uptake = n / law.V, appetite / (law.K + R[None])
             birth, death = uptake @ R, D + law.loss + toxin @ density
             read = jnp.stack([density.sum(), R[0], P, density @ law.c, density @ birth])
             growth = jnp.exp(h * (birth - death))

@@ -62,7 +62,7 @@ class TestRatio:
 
 class TestAdvantage:
     def test_against_scoringrules_forecast_by_forecast(self):
-        """Explicit leave-one-out forecasts: own draws for the instance, draws of two others for the climatology."""
+        """Explicit forecasts: own draws without one for the instance, of two others for the climatology."""
         draws = planted(1.5, instances=4, clones=4)
         own = [
             scoringrules.crps_ensemble(row[j], np.delete(row, j), estimator="fair", backend="numpy")
@@ -139,13 +139,14 @@ class TestSpearman:
         assert found.high == pytest.approx(expected.confidence_interval.high, abs=0.05)
 
 
-class TestAudit:
-    @pytest.fixture(scope="class")
-    def found(self):
-        ratios = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 0.0)
-        draws = np.stack([planted(ratio, seed=seed) for seed, ratio in enumerate(ratios)])
-        return jax.device_get(scoring.audit_templates(draws, key=KEY, resamples=500)), draws
+@pytest.fixture(scope="module")
+def found():
+    ratios = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 0.0)
+    draws = np.stack([planted(ratio, seed=seed) for seed, ratio in enumerate(ratios)])
+    return jax.device_get(scoring.audit_templates(draws, key=KEY, resamples=500)), draws
 
+
+class TestAudit:
     def test_planted_templates_and_their_flags(self, found):
         audit, draws = found
         assert audit.contains_zero.tolist() == [True, *[False] * 6, True]

@@ -189,7 +189,7 @@ class TestClusteredError:
         assert float(error) == pytest.approx(expected, rel=1e-12)
 
     def test_it_is_the_spread_of_the_mean_where_contracts_of_a_seed_move_together(self):
-        """12 seeds of 8, a shared part of sd 1, own noise 0.5; 4,000 runs. The ordinary error is 2.5 times off."""
+        """12 seeds of 8, a shared part of sd 1, own noise 0.5; the ordinary error is 2.5 times off."""
         rng = np.random.default_rng(5)
         values = rng.normal(size=(4000, 12, 1)) + 0.5 * rng.normal(size=(4000, 12, 8))
         flat = values.reshape(4000, 96)

@@ -53,6 +53,10 @@ def score_and_floor(case):
     return scoring.quantile_score(case.quantiles, case.draws), scoring.fair_floor(case.draws)
 
 
+def levels_of(case):
+    return jnp.broadcast_to(jnp.asarray(scoring.LEVELS, case.quantiles.dtype), case.quantiles.shape)
+
+
 EARNING = {
     "accuracy": lambda c: scoring.accuracy(*score_and_floor(c), scale_of(c)),
     "legacy_accuracy": lambda c: scoring.legacy_accuracy(c.answer, c.draws, scale_of(c)),
@@ -69,6 +73,14 @@ REGRET = {
 KERNELS = {
     **EARNING,
     **REGRET,
+    "coverage": lambda c: scoring.coverage(c.low, c.high, c.draws),
+    "pit_shares": lambda c: scoring.pit_shares(c.quantiles, c.draws),
+    "crps_quantiles": lambda c: scoring.crps_quantiles(c.quantiles, c.answer, levels_of(c)),
+    "crps_grid": lambda c: scoring.crps_grid(c.quantiles, c.answer, levels_of(c)),
+    "crps_samples": lambda c: scoring.crps_samples(c.draws, c.answer),
+    "crps_samples_plain": lambda c: scoring.crps_samples(c.draws, c.answer, fair=False),
+    "crps_normal": lambda c: scoring.crps_normal(c.answer, c.tau, c.low),
+    "ended_in_band": lambda c: scoring.ended_in_band(c.draws, c.low, c.high),
     "pinball_loss": lambda c: scoring.pinball_loss(c.low, c.high, c.fraction),
     "quantile_score": lambda c: scoring.quantile_score(c.quantiles, c.draws),
     "fair_floor": lambda c: scoring.fair_floor(c.draws),

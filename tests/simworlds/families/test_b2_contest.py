@@ -277,12 +277,13 @@ class TestParameters:
     def test_each_element_moves_a_sensor(self):
         seeds = (WORLD.instance(seed).params for seed in range(100))
         params = next(p for p in seeds if (p.inoculum > 0).all() and (p.A > 0).sum() == 12)
-        leaves, tree = jax.tree.flatten(params)
+        # Large cultures, in which no rate is too small to change a count.
+        leaves, tree = jax.tree.flatten(params._replace(inoculum=np.full(4, 60, np.float32)))
         names, rows = ["nothing"], [leaves]
         for k, (name, leaf) in enumerate(zip(params._fields, leaves, strict=True)):
             for at in np.ndindex(leaf.shape):
                 changed = leaf.copy()
-                changed[at] = 1.5 * changed[at] or 0.5
+                changed[at] = 3 * changed[at] or 0.5
                 names.append(f"{name}{list(at)}")
                 rows.append([*leaves[:k], changed, *leaves[k + 1 :]])
         stacked = jax.tree.unflatten(tree, [jnp.stack(column) for column in zip(*rows, strict=True)])

@@ -1,6 +1,6 @@
 """D4 against harmonic balance and linear response: the fold, the notch, the lock-in, its parameters.
 
-Values marked "catalogue" are those of the catalogue of worlds, D4, found again from its formula first.
+Values marked "catalogue" are those of the catalogue of worlds, found again from its formula first.
 The law is the world's own in its limit configuration; its step is certified in `test_reference.py`.
 """
 
@@ -155,7 +155,8 @@ class TestStaticShift:
         p, x = WORLD.limit(**changes), float(state.x)
         y = -(p.g * x + p.al * x**2) / p.w2**2
         assert float(state.y) == pytest.approx(y, abs=1e-9)
-        assert p.w0**2 * x + p.be * x**3 + p.b5 * x**5 + p.g * y == pytest.approx(-bias, abs=1e-9)
+        spring = p.w0**2 * x + p.be * x**3 + p.b5 * x**5
+        assert spring + (p.g + 2 * p.al * x) * y == pytest.approx(-bias, abs=1e-9)
         assert float(state.shift) == pytest.approx(x, abs=1e-6)
 
     def test_a_softening_spring_is_monotone(self):
