@@ -39,6 +39,7 @@ def ladder(records: Sequence[Record]) -> Any:
                 axes[row, column].axvline(0, color="0.6", linewidth=0.8)
             else:
                 axes[row, column].set_xlim(0, 1.02)
+                axes[row, column].set_xticks((0, 0.25, 0.5, 0.75, 1), ("0", "", "0.5", "", "1"))
                 axes[row, column].set_title(world)
     first = records[0]
     seeds = len({record["seed"] for record in records})

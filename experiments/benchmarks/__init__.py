@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against named rivals in the same run; no test asserts a time."""
