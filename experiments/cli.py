@@ -123,11 +123,23 @@ def _add_studies(commands: Any) -> None:
     studies = study.add_subparsers(title="studies", required=True, metavar="STUDY", parser_class=_Parser)
     text = "What honest, one-sided and wrong answers earn on a two-branch truth."
     _add(studies, "bimodal", do.run_bimodal, text, "simworlds study bimodal")
+    text = "What misreports earn: accuracy is not proper against one's own ignorance, excess is."
+    propriety = _add(studies, "propriety", do.run_propriety, text, "simworlds study propriety")
+    ensembles = "truth ensembles of each law and uncertainty (default 4000)"
+    propriety.add_argument("--ensembles", type=parse_clones, default=4000, metavar="N", help=ensembles)
+    picture = "where the picture goes (default runs/propriety.png)"
+    propriety.add_argument("--picture", default="runs/propriety.png", metavar="PNG", help=picture)
     text = "How many distinguishable outcomes each contract has among truth clones."
     example = "simworlds study outcomes --world B2 --seed 0..15 --clones 64"
     outcomes = _add(studies, "outcomes", do.run_outcomes, text, example)
     _add_cells(outcomes)
     _add_clones(outcomes, default=64)
+
+
+def _add_rescore(commands: Any) -> None:
+    text = "Recompute the scores of ladder records from what they store, and say whether they agree."
+    rescore = _add(commands, "rescore", do.run_rescore, text, "simworlds rescore runs/demo/*.json")
+    rescore.add_argument("record", nargs="+", metavar="RECORD", help="a record of `simworlds ladder`")
 
 
 def _add_schema(commands: Any) -> None:
@@ -145,7 +157,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", parser_class=_Parser)
     _add(commands, "worlds", do.run_worlds, "List the worlds.", "simworlds worlds")
-    for add in (_add_contracts, _add_explore, _add_score, _add_truth, _add_ladder, _add_studies, _add_schema):
+    for add in (
+        _add_contracts,
+        _add_explore,
+        _add_score,
+        _add_truth,
+        _add_ladder,
+        _add_rescore,
+        _add_studies,
+        _add_schema,
+    ):
         add(commands)
     return parser
 

@@ -221,6 +221,37 @@ def run_bimodal(options: argparse.Namespace) -> None:
         _console().print(tables.table)
 
 
+def run_propriety(options: argparse.Namespace) -> None:
+    """Score a grid of misreports."""
+    from experiments import plot
+    from experiments.propriety import propriety_figure, propriety_study
+
+    with busy("scoring a grid of misreports"):
+        study = propriety_study(ensembles=options.ensembles)
+    picture = Path(options.picture)
+    plot.save(propriety_figure(study.data), picture)
+    if options.json:
+        _print_json(study.data)
+    else:
+        _console().print(study.table)
+    print(f"picture: {picture}", file=sys.stderr)
+
+
+def run_rescore(options: argparse.Namespace) -> None:
+    """Rescore records; exits with status 1 if one disagrees."""
+    from experiments.rescore import rescore
+
+    records = [read_json(path) for path in options.record]
+    reports = [rescore(record) for record in records]
+    if options.json:
+        _print_json([report.to_json() for report in reports])
+    else:
+        for report in reports:
+            _console().print(report.table())
+    if not all(report.agrees for report in reports):
+        sys.exit("simworlds: a record does not agree with its own draws and answers")
+
+
 def run_outcomes(options: argparse.Namespace) -> None:
     """Count the distinguishable outcomes of each contract."""
     from experiments.outcomes import outcome_rows, outcome_table
