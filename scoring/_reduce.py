@@ -5,6 +5,7 @@ from jax import lax
 from jaxtyping import Array, Float
 
 _BLOCK = 1024
+_UNROLLED = 16
 
 
 def total(values: Float[Array, "*batch clone"]) -> Float[Array, "*batch"]:
@@ -17,6 +18,10 @@ def total(values: Float[Array, "*batch clone"]) -> Float[Array, "*batch"]:
         The sums, in the dtype of `values`.
     """
     members = values.shape[-1]
+    if 0 < members <= _UNROLLED:
+        # One after the other, the sum is an elementwise expression over the batch: the compiler computes it
+        # without storing `values`, in vector instructions along the batch.
+        return sum((values[..., member] for member in range(1, members)), start=values[..., 0])
     if members <= _BLOCK:
         return jnp.sum(values, axis=-1)
     blocks = -(-members // _BLOCK)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from scoring._reduce import total
 from scoring.quantile import LEVELS
 
 NOMINAL_COVERAGE = 0.8
@@ -59,10 +60,10 @@ def pit_shares(
     width = jnp.asarray(BINS, draws.dtype).reshape((1,) * (max(y.ndim, q.ndim) - 2) + (-1, 1))
     inner = reached[..., :-1, :] & passed[..., 1:, :]
     ends = BINS[0] * passed[..., 0, :] + BINS[-1] * reached[..., -1, :]
-    whole = ends + jnp.sum(inner * width[..., 1:-1, :], axis=-2)
+    whole = ends + total(jnp.swapaxes(inner * width[..., 1:-1, :], -1, -2))
     part = 1 / (jnp.where(whole > 0, whole, 1) * max(draws.shape[-1], 1))
-    middle = jnp.sum(inner * part[..., None, :], axis=-1)
-    first, last = (jnp.sum(end * part, axis=-1) for end in (passed[..., 0, :], reached[..., -1, :]))
+    middle = total(inner * part[..., None, :])
+    first, last = (total(end * part) for end in (passed[..., 0, :], reached[..., -1, :]))
     shares = jnp.concatenate([first[..., None], middle, last[..., None]], axis=-1) * width[..., 0]
     known = jnp.all(jnp.isfinite(draws), axis=-1) & jnp.all(jnp.isfinite(quantiles), axis=-1)
     return jnp.where(known[..., None] & (draws.shape[-1] > 0), shares, jnp.nan)

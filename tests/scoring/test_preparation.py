@@ -107,7 +107,7 @@ class TestClopperPearson:
 
 class TestCertificate:
     def test_the_null_policy_may_succeed_seven_times_in_sixty_four(self):
-        """Upper bounds 0.197 and 0.215: the arithmetic that decides which bands exist."""
+        """Upper bounds 0.196 and 0.214: the arithmetic that decides which bands exist."""
         assert float(upper(7, 64)) == pytest.approx(beta.ppf(0.95, 8, 57), abs=1e-10)
         null = np.arange(6, 10)
         found = scoring.certified(null, np.full(4, 64), np.full(4, 64), np.full(4, 64))
