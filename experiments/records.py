@@ -15,7 +15,7 @@ import numpy as np
 from experiments.evaluation import checked_truth, score_answers
 from oracles.ladder import ENSEMBLE_REPLICATION, Ladder, Rung, outcomes_of
 from scoring.quantile import LEVELS, leave_one_out_accuracy, replication_expectation
-from scoring.scorecard import Scorecard
+from scoring.scorecard import FIGURES, SCORING_VERSION, Scorecard
 from simworlds.instance import Budget, Instance
 from simworlds.store import environment, write_atomically
 from simworlds.truth import TruthEnsemble
@@ -51,11 +51,11 @@ def _leave_one_out(rung: Rung, ids: Sequence[int], draws: np.ndarray, scale: np.
 
 def _rung_record(rung: Rung, card: Scorecard, expectation: list[float]) -> dict[str, Any]:
     rows = [
-        {name: getattr(row, name) for name in ("accuracy", "excess", "interval", "legacy", "quantile_score")}
+        {name: getattr(row, name) for name in (*FIGURES, "null_accuracy", "null_excess", "quantile_score")}
         | {"id": row.id, "answered": row.answered, "leave_one_out": expected}
         for row, expected in zip(card.rows, expectation, strict=True)
     ]
-    means = {name: getattr(card, name) for name in ("accuracy", "excess", "interval", "legacy", "missing")}
+    means = {name: getattr(card, name) for name in (*FIGURES, "null_accuracy", "null_excess", "missing")}
     record = {
         "rung": rung.name,
         "answers": [answer.to_json() for answer in rung.answers],
@@ -100,6 +100,7 @@ def provenance(instance: Instance) -> dict[str, Any]:
     budget = Budget()
     return {
         **environment(),
+        "scoring_version": SCORING_VERSION,
         "law_version": instance.world.law_version,
         "world": instance.world.id,
         "seed": instance.seed,

@@ -36,7 +36,7 @@ SCORING_VERSION = 1  # raised with any change of a definition or a weight; print
 
 _LARGEST = 1e300
 _FEWEST_ROWS = 8
-_DRAWS_AT_A_TIME = 16384  # what a block of contracts holds: its intermediates then stay in the cache
+_DRAWS_AT_A_TIME = 65536  # what a block of contracts holds: its intermediates then stay in the cache
 FIGURES = ("accuracy", "excess", "interval", "legacy", "coverage")
 
 
