@@ -3,6 +3,7 @@
 import argparse
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
@@ -31,13 +32,23 @@ def start_jax() -> None:
     """Settle how JAX runs before it is imported: a device a core, and a compilation cache that lasts."""
     from simworlds.store import default_home
 
-    cores = usable_cores()
+    home, cores = default_home(), usable_cores()
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot use the cache folder {home}: {error.strerror} (set SIMWORLDS_HOME to another)"
+        ) from error
     flag = "--xla_force_host_platform_device_count"
     if flag not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={cores}".strip()
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(default_home() / "xla"))
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(home / "xla"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+    # Otherwise the cache's own path is part of every key, and a cache that is moved is of no use.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
+    # A damaged entry costs a compilation, and no more.
+    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
 
 
 def _add(
@@ -201,7 +212,7 @@ def _add_ladder(commands: Any) -> None:
         type=parse_steps,
         default=120,
         metavar="N",
-        help="gradient steps of each fit (default 120)",
+        help="gradient steps of a fit of everything (default 120); a closure alone takes 40 at most",
     )
     _add_clones(ladder)
 
@@ -209,14 +220,17 @@ def _add_ladder(commands: Any) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; exits with status 2 and one line on bad input, 1 where the work failed."""
     options = build_parser().parse_args(arguments)
-    start_jax()
     try:
+        start_jax()
         options.run(options)
+        sys.stdout.flush()
     except Diverged as error:
         sys.exit(f"simworlds: {error}")
     except (SimworldsError, UsageError) as error:
         print(f"simworlds: error: {error}", file=sys.stderr)
         sys.exit(2)
+    except BrokenPipeError:  # whoever read the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
         print(f"simworlds: error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -9,6 +9,7 @@ import numpy as np
 from experiments.evaluation import checked_truth
 from experiments.progress import track
 from oracles.ladder import outcomes_of
+from scoring.quantile import contract_scale
 from simworlds.catalogue import load
 from simworlds.contracts import contracts_of
 from simworlds.truth import truth_of
@@ -26,7 +27,7 @@ def outcome_rows(worlds: Sequence[str], seeds: Sequence[int], clones: int) -> li
 def _row(name: str, seed: int, clones: int) -> dict[str, Any]:
     instance = load(name).instance(seed)
     truth = checked_truth(truth_of(instance, contracts_of(instance), clones))
-    scale = np.maximum(3 * np.asarray(truth.tau), truth.fraction * truth.dynamic_range)
+    scale = np.asarray(contract_scale(truth.tau, truth.fraction, truth.dynamic_range))
     counts = outcomes_of(truth.draws, truth.branch, scale).tolist()
     return {"world": name, "seed": seed, "clones": clones, "outcomes": counts}
 

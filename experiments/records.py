@@ -5,6 +5,7 @@ scores, the fits' loss curves, and what a figure must carry: version, world, see
 dtype. It holds no time and no path, so the same command gives the same bytes.
 """
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from experiments.evaluation import checked_truth, score_answers
+from oracles.fit import FitSettings
 from oracles.ladder import ENSEMBLE_REPLICATION, Ladder, Rung, outcomes_of
 from scoring.quantile import LEVELS, leave_one_out_accuracy, replication_expectation
 from scoring.scorecard import FIGURES, SCORING_VERSION, Scorecard
@@ -68,7 +70,7 @@ def _rung_record(rung: Rung, card: Scorecard, expectation: list[float]) -> dict[
     return record
 
 
-def ladder_record(ladder: Ladder, ensemble: TruthEnsemble, branches: Sequence[str]) -> dict[str, Any]:
+def ladder_record(ladder: Ladder, ensemble: TruthEnsemble, settings: FitSettings) -> dict[str, Any]:
     """The record of one (world, seed): every rung scored against the same truth."""
     instance, contracts = ladder.instance, ladder.contracts
     truth, ids = checked_truth(ensemble), [contract.id for contract in contracts]
@@ -80,7 +82,8 @@ def ladder_record(ladder: Ladder, ensemble: TruthEnsemble, branches: Sequence[st
         **provenance(instance),
         "clones": ensemble.draws.shape[1],
         "ensemble_replication_clones": ENSEMBLE_REPLICATION,
-        "branches": list(branches),
+        "branches": list(instance.world.branches),
+        "fit_settings": dataclasses.asdict(settings),
         "contracts": [contract.to_json() for contract in contracts],
         "truth": {
             **{name: _plain(column) for name, column in ensemble._asdict().items()},

@@ -16,7 +16,7 @@ from oracles.fit import FitSettings
 from oracles.ladder import climb
 from simworlds.catalogue import load
 from simworlds.contracts import contracts_of
-from simworlds.store import Store
+from simworlds.store import Store, write_atomically
 from simworlds.truth import CLONES, calibrate, truth_of
 
 
@@ -62,7 +62,7 @@ def climb_cell(
     truth = truth_of(instance, contracts, clones, store)
     report.begin()
     ladder = climb(instance, contracts, store, settings, report)
-    return ladder_record(ladder, truth, instance.world.branches)
+    return ladder_record(ladder, truth, settings)
 
 
 def run_ladder(
@@ -93,7 +93,8 @@ def run_ladder(
         OSError: if the folder cannot be written, before anything runs.
     """
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
+        write_atomically(out / ".writable", b"")
+        (out / ".writable").unlink()
     jobs = max(1, min(jobs, len(cells)))
     started, stop = time.perf_counter(), threading.Event()
 
@@ -108,6 +109,8 @@ def run_ladder(
         if out is not None:
             write_record(out, record)
         bar.advance(whole)
+        if not bar.console.is_terminal:
+            bar.console.print(f"done: {cell.world} seed {cell.seed}")
         return record
 
     fits: list[float] = []
@@ -117,6 +120,7 @@ def run_ladder(
             records = list(pool.map(work, cells))
         except BaseException:
             stop.set()
+            bar.console.print("stopping after the current step ...")
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return records, Timing(time.perf_counter() - started, sum(fits), jobs)

@@ -10,7 +10,7 @@ from simworlds.ensemble import Request, simulate
 from simworlds.instance import Budget, Instance
 from simworlds.keys import Draws
 from simworlds.protocol import Protocol, Segment
-from simworlds.store import Store, address_of
+from simworlds.store import Store, address_of, code_digest
 
 _REST_SHARE = 0.25
 
@@ -47,8 +47,14 @@ def reference_exploration(instance: Instance, store: Store, budget: Budget | Non
         requests = [Request(protocol, ("reference", k)) for k, protocol in enumerate(protocols)]
         return {"values": simulate(instance, requests, 1).values[:, 0]}
 
-    address = address_of(instance, "reference", budget=[budget.ticks, budget.preparations])
-    values = store.fetch(address, compute)["values"]
-    levels = tuple(protocol.levels(instance.drive_ports, instance.rest) for protocol in protocols)
-    readings = tuple(rows[: protocol.ticks] for rows, protocol in zip(values, protocols, strict=True))
-    return Exploration(rest_runs, History(levels, readings))
+    rule = {"budget": [budget.ticks, budget.preparations], "rule": code_digest(__name__)}
+    values = store.fetch(address_of(instance, "reference", **rule), compute)["values"]
+    shape = (budget.preparations, instance.world.horizon)
+    levels = np.zeros((*shape, len(instance.drive_ports)), np.float32)
+    readings = np.zeros((*shape, len(instance.sensor_ports)), np.float32)
+    ticks = np.zeros(budget.preparations, np.int32)
+    for k, protocol in enumerate(protocols):
+        ticks[k] = protocol.ticks
+        levels[k, : protocol.ticks] = protocol.levels(instance.drive_ports, instance.rest)
+        readings[k, : protocol.ticks] = values[k, : protocol.ticks]
+    return Exploration(rest_runs, History(levels, readings, ticks))

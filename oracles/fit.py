@@ -23,7 +23,7 @@ import numpy as np
 import optax
 
 from oracles.prior import Prior, prior_of
-from oracles.theory import CompactTheory, History, replay
+from oracles.theory import NO_HISTORY, CompactTheory, replay
 from simworlds.contracts import grammar_protocol
 from simworlds.ensemble import Request, simulate
 from simworlds.instance import Instance
@@ -32,7 +32,6 @@ from simworlds.store import Store, address_of, code_digest
 from simworlds.truth import calibrate
 
 Progress = Callable[[int], None]
-_NO_HISTORY = History((), ())
 _CLOSURE_SPREAD, _CLOSURE_RANGE = 0.3, 3.0
 
 
@@ -121,7 +120,7 @@ def _mask(theory: CompactTheory, groups: tuple[str, ...]) -> Any:
 def _loss(free: Any, fixed: Any, data: _Data, key: jax.Array, block: int) -> Any:
     theory = eqx.combine(free, fixed)
     keys = jax.random.split(key, data.levels.shape[0])
-    forecast = block_statistics(replay(theory, data.levels, _NO_HISTORY, keys, theory.fit_replays), block)
+    forecast = block_statistics(replay(theory, data.levels, NO_HISTORY, keys, theory.fit_replays), block)
     members, truth = forecast[:, :, None], data.blocks[:, None, :]
     error = jnp.mean(jnp.abs(members - truth), (1, 2))
     count = theory.fit_replays

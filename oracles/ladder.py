@@ -71,8 +71,8 @@ def tail_answers(contracts: Sequence[Contract], exploration: Exploration) -> lis
 
     The mean, or the mean sd over windows as long as the contract's.
     """
-    runs = exploration.history.readings[: exploration.rest_runs]
-    tails = [rows[len(rows) // 2 :].astype(np.float64) for rows in runs]
+    runs = exploration.history.runs()[: exploration.rest_runs]
+    tails = [readings[len(readings) // 2 :].astype(np.float64) for _, readings in runs]
 
     def resting(contract: Contract) -> float:
         port, length = contract.readout().port, contract.window[1] - contract.window[0]
@@ -92,7 +92,8 @@ class Persistence(Theory):
     def init(self, history: History, *, key: jax.Array) -> Any:
         """The last reading."""
         del key
-        return jnp.asarray(history.readings[-1][-1])
+        last = jnp.sum(history.ticks > 0) - 1
+        return history.readings[last, history.ticks[last] - 1]
 
     def step(self, state: Any, levels: jax.Array, *, key: jax.Array) -> tuple[Any, jax.Array]:
         """The same reading again."""
@@ -101,8 +102,8 @@ class Persistence(Theory):
 
 
 @jax.jit
-def _replayed(theory: Theory, levels: Any, last: History, keys: Any, readouts: Any) -> Any:
-    readings = replay(theory, levels, last, keys, theory.replays)
+def _replayed(theory: Theory, levels: Any, history: History, keys: Any, readouts: Any) -> Any:
+    readings = replay(theory, levels, history, keys, theory.replays)
     return window_statistics(readings, *readouts)
 
 
@@ -128,15 +129,8 @@ def theory_statistics(
         jnp.asarray([getattr(r, field) for r in readouts]) for field in ("port", "start", "stop", "sd")
     )
     keys = jnp.stack([key_for(instance.world.id, instance.seed, "theory", name, c.id) for c in contracts])
-    # A theory sees the last run alone, so that the program does not depend on the exploration's shape.
-    last = History(history.levels[-1:], history.readings[-1:])
-    return np.asarray(
-        _replayed(theory, jnp.asarray(levels), jax.tree.map(jnp.asarray, _tail(last)), keys, columns)
-    )
-
-
-def _tail(history: History) -> History:
-    return History(tuple(x[-1:] for x in history.levels), tuple(x[-1:] for x in history.readings))
+    seen = jax.tree.map(jnp.asarray, history)
+    return np.asarray(_replayed(theory, jnp.asarray(levels), seen, keys, columns))
 
 
 def theory_answers(

@@ -15,10 +15,25 @@ import numpy as np
 
 
 class History(NamedTuple):
-    """What an explorer has seen: levels ``[tick, port]`` and readings ``[tick, sensor]`` of each run."""
+    """What an explorer has seen, padded to one shape for every world and seed.
 
-    levels: tuple[np.ndarray, ...]
-    readings: tuple[np.ndarray, ...]
+    Attributes:
+        levels: ``[run, tick, port]``.
+        readings: ``[run, tick, sensor]``.
+        ticks: the length of each run ``[run]``, 0 for one that was not made; what lies behind means nothing.
+    """
+
+    levels: Any
+    readings: Any
+    ticks: Any
+
+    def runs(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """The runs without padding: levels ``[tick, port]`` and readings ``[tick, sensor]`` of each."""
+        made = zip(self.levels, self.readings, self.ticks.tolist(), strict=True)
+        return [(levels[:ticks], readings[:ticks]) for levels, readings, ticks in made if ticks]
+
+
+NO_HISTORY = History((), (), ())
 
 
 class Theory(eqx.Module):

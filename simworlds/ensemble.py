@@ -24,6 +24,7 @@ from simworlds.protocol import Protocol, is_whole
 
 Progress = Callable[[int], None]
 _NEVER = np.int32(2**31 - 1)
+_MOST_CLONES = 2**24  # of a request, whose statistics are held in memory
 
 
 class Readout(NamedTuple):
@@ -231,8 +232,8 @@ def _chunks(
 
 
 def _check(instance: Any, requests: Sequence[Request], clones: Any) -> None:
-    if not is_whole(clones) or not 1 <= int(clones) <= 2**31:
-        raise InvalidRequest(f"`clones` must be a whole number from 1 to 2^31, but is {clones!r}")
+    if not is_whole(clones) or not 1 <= int(clones) <= _MOST_CLONES:
+        raise InvalidRequest(f"`clones` must be a whole number from 1 to {_MOST_CLONES}, but is {clones!r}")
     for request in requests:
         readout, ticks = request.readout, request.protocol.ticks
         if ticks > instance.world.horizon:

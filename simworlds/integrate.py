@@ -91,7 +91,7 @@ class Heun(Scheme):
     def step(self, law: Any, params: Params, state: State, drive: Any, randoms: Any) -> State:
         """One step: predictor and corrector share the same increments."""
         amplitude = law.diffusion(state, drive, params)
-        root = np.sqrt(self.dt)
+        root = float(np.sqrt(self.dt))  # a NumPy number would widen the increments under x64
         kick = [
             None if z is None else (root * b * z).astype(z.dtype)
             for b, z in zip(amplitude, randoms, strict=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from simworlds.ensemble import Request, simulate
-from simworlds.errors import BudgetExceeded, Diverged, InvalidRequest
+from simworlds.errors import BudgetExceeded, Diverged, InvalidRequest, SimworldsError, Unanswerable
 from simworlds.instance import Budget, Instance
 from simworlds.protocol import is_whole, shown
 
@@ -35,6 +35,8 @@ class Session:
     __slots__ = ("_history", "_instance", "_left")
 
     def __init__(self, instance: Instance, budget: Budget):
+        if not isinstance(budget, Budget):
+            raise InvalidRequest(f"`budget` must be a Budget, but is {shown(budget)}")
         for name, value in dataclasses.asdict(budget).items():
             if not is_whole(value) or value < 0:
                 raise InvalidRequest(f"`{name}` must be a whole number of at least 0, but is {shown(value)}")
@@ -79,10 +81,14 @@ class Session:
 
     def contracts(self) -> list[dict[str, Any]]:
         """The questions to answer, in the documented JSON form."""
+        # Raised outside the handler: an error's context would name world and seed.
         try:
             return [contract.to_json() for contract in self._instance.contracts()]
         except Diverged:
-            raise Diverged("the readings that the contracts rest on did not stay finite") from None
+            fault: SimworldsError = Diverged("the readings that the contracts rest on did not stay finite")
+        except Unanswerable:
+            fault = Unanswerable("no sensor port answers to any drive")
+        raise fault
 
     def run(self, protocol: Any) -> np.ndarray:
         """Drive a fresh clone from rest and read it.
@@ -105,10 +111,13 @@ class Session:
         if parsed.ticks > self._left.ticks:
             raise BudgetExceeded(f"the protocol lasts {parsed.ticks} ticks, but {self._left.ticks} are left")
         request = Request(parsed, ("exploration", len(self._history)))
+        readings = None
         try:
             readings = simulate(instance, [request], 1).values[0, 0]
-        except Diverged:  # whose message names world and seed
-            raise Diverged("the readings of this run did not stay finite; nothing was charged") from None
+        except Diverged:
+            pass
+        if readings is None:  # raised outside the handler: an error's context would name world and seed
+            raise Diverged("the readings of this run did not stay finite; nothing was charged")
         readings.flags.writeable = False
         self._left = Budget(self._left.ticks - parsed.ticks, self._left.preparations - 1)
         self._history.append(

@@ -6,10 +6,10 @@ never seen. A read checks the digest: a corrupted entry counts as absent, is com
 """
 
 import hashlib
+import importlib.util
 import io
 import json
 import os
-import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -22,6 +22,10 @@ import numpy as np
 import platformdirs
 
 Arrays = dict[str, np.ndarray]
+
+# Read once: the only way to ask is to set it, for all threads.
+_UMASK = os.umask(0o022)
+os.umask(_UMASK)
 
 
 @cache
@@ -66,6 +70,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        os.chmod(name, 0o666 & ~_UMASK)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -81,13 +86,36 @@ def code_digest(*things: Any) -> str:
     """A digest of the source files behind modules (by name) or classes; without a file, of the name."""
     digest = hashlib.sha256()
     for thing in things:
-        module = sys.modules.get(getattr(thing, "__module__", thing if isinstance(thing, str) else ""))
-        file = getattr(module, "__file__", None)
-        digest.update(Path(file).read_bytes() if file else repr(thing).encode())
+        name = thing if isinstance(thing, str) else thing.__module__
+        digest.update(_source(name) or repr(thing).encode())
     return digest.hexdigest()[:16]
 
 
-_ENGINE = ("simworlds.keys", "simworlds.integrate", "simworlds.elementary", "simworlds.ensemble")
+@cache
+def _source(module: str) -> bytes | None:
+    """The bytes of a module's file, whether it has been imported or not; None if it has none."""
+    try:
+        spec = importlib.util.find_spec(module)
+    except ValueError:  # a module without a spec, such as __main__
+        return None
+    found = spec is not None and spec.has_location and spec.origin is not None
+    return Path(spec.origin).read_bytes() if found else None  # pyright: ignore[reportArgumentType, reportOptionalMemberAccess]
+
+
+_ENGINE = tuple(
+    f"simworlds.{name}"
+    for name in (
+        "keys",
+        "elementary",
+        "integrate",
+        "ensemble",
+        "ports",
+        "protocol",
+        "instance",
+        "contracts",
+        "truth",
+    )
+)
 
 
 def address_of(instance: Any, kind: str, **more: Any) -> dict[str, Any]:

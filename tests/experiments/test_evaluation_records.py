@@ -10,7 +10,7 @@ from experiments import evaluate
 from experiments.evaluation import checked_truth, score_answers
 from experiments.records import SCHEMA, ladder_record, provenance, to_bytes, write_record
 from experiments.summary import figure
-from oracles.fit import Fit
+from oracles.fit import Fit, FitSettings
 from oracles.ladder import Ladder, Rung, ensemble_answers, null_answers, outcomes_of, point_answers
 from scoring import Answer, check_answers, check_truth, scorecard
 from simworlds.catalogue import load
@@ -222,7 +222,7 @@ def finite_ladder(climbed):
 
 @pytest.fixture(scope="module")
 def record(instance, finite_ladder, truth):
-    return ladder_record(finite_ladder, truth, instance.world.branches)
+    return ladder_record(finite_ladder, truth, FitSettings())
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def stored(record):
 
 def test_a_record_is_json_and_the_same_every_time(record, stored, instance, finite_ladder, truth):
     assert stored == record
-    assert to_bytes(ladder_record(finite_ladder, truth, instance.world.branches)) == to_bytes(record)
+    assert to_bytes(ladder_record(finite_ladder, truth, FitSettings())) == to_bytes(record)
     assert to_bytes(record).endswith(b"}\n")
 
 
@@ -334,7 +334,7 @@ def test_outcomes_are_counted_on_the_replicates(stored, climbed):
 
 
 def test_a_fit_that_was_no_number_for_a_step_is_still_a_record(climbed, truth, instance):
-    text = to_bytes(ladder_record(climbed, truth, instance.world.branches))
+    text = to_bytes(ladder_record(climbed, truth, FitSettings()))
     curves = json.loads(text)["rungs"][1]["fit"]
     assert curves == {"losses": [0.5, None, 0.25], "gradient_norms": [1.0, None, 2.0]}
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from experiments.inputs import UsageError
 from experiments.records import SCHEMA, ladder_record, to_bytes
 from experiments.rescore import rescore
+from oracles.fit import FitSettings
 from oracles.ladder import Ladder, Rung, ensemble_answers, null_answers, point_answers
 from simworlds.catalogue import load
 from simworlds.contracts import contracts_of
@@ -31,7 +32,7 @@ def record():
     )
     ladder = Ladder(instance, contracts, rungs, many.values, many.branch)
     truth = truth_of(instance, contracts)
-    return json.loads(to_bytes(ladder_record(ladder, truth, instance.world.branches)))
+    return json.loads(to_bytes(ladder_record(ladder, truth, FitSettings())))
 
 
 def changed(record, change):

@@ -30,7 +30,15 @@ from oracles.ladder import (
 )
 from oracles.prior import Prior, float_leaves, god_theory, prior_of
 from oracles.registry import compact_theory
-from oracles.theory import CompactTheory, History, Ports, Theory, god_ports, replay, window_statistics
+from oracles.theory import (
+    NO_HISTORY,
+    CompactTheory,
+    Ports,
+    Theory,
+    god_ports,
+    replay,
+    window_statistics,
+)
 from scoring import check_truth, scorecard
 from simworlds.catalogue import worlds
 from simworlds.contracts import contracts_of, grammar_protocol
@@ -144,7 +152,7 @@ def synthetic(theory, replays=16):
     for k in range(4):
         levels[k, 4 + 3 * k :, 0], levels[k, 20:, 0], levels[k, 10 + k :, 1] = 0.9, 0.2, 0.7
     keys = jax.random.split(jax.random.key(7), 4)
-    blocks = block_statistics(replay(theory, jnp.asarray(levels), History((), ()), keys, replays), 8)
+    blocks = block_statistics(replay(theory, jnp.asarray(levels), NO_HISTORY, keys, replays), 8)
     return fit._Data(jnp.asarray(levels), blocks, jnp.ones((4, 4)), jnp.ones(2))
 
 
@@ -487,7 +495,7 @@ class Broken(Echo):
         return broken, jnp.stack([levels[0] + broken, broken])
 
 
-NOTHING = History((np.zeros((1, 2)),), (np.zeros((1, 2), np.float32),))
+NOTHING = NO_HISTORY
 
 
 def test_a_deterministic_theory_gives_points(toy, contracts):
@@ -586,25 +594,27 @@ def exploration(toy, store):
 
 def test_the_reference_exploration_spends_a_quarter_at_rest(toy, exploration):
     history = exploration.history
-    ticks = [len(rows) for rows in history.readings]
+    runs = history.runs()
+    ticks = [len(readings) for _, readings in runs]
+    assert history.ticks.tolist() == ticks + [0] * (Budget().preparations - len(ticks))
     assert sum(ticks) <= Budget().ticks
     assert len(ticks) <= Budget().preparations
     assert exploration.rest_runs == 21  # a quarter of 4096 ticks in runs of 48
-    for k, (levels, readings) in enumerate(zip(*history, strict=True)):
+    for k, (levels, readings) in enumerate(runs):
         assert levels.shape == readings.shape == (ticks[k], 2)
         assert np.isfinite(readings).all()
-        assert (levels == toy.rest).all() == (k < exploration.rest_runs)
+        assert (levels == toy.rest.astype(np.float32)).all() == (k < exploration.rest_runs)
 
 
 def test_a_small_budget_still_explores(toy, store):
     found = reference_exploration(toy, store, Budget(ticks=130, preparations=3))
     assert found.rest_runs == 1
-    assert 2 <= len(found.history.readings) <= 3
-    assert sum(len(rows) for rows in found.history.readings) <= 130
+    assert 2 <= len(found.history.runs()) <= 3
+    assert found.history.ticks.sum() <= 130
 
 
 def test_the_tail_rung_answers_with_resting_statistics(contracts, exploration):
-    rest = np.stack(exploration.history.readings[: exploration.rest_runs])[:, 24:].astype(np.float64)
+    rest = exploration.history.readings[: exploration.rest_runs, 24:48].astype(np.float64)
     for contract, answer in zip(contracts, tail_answers(contracts, exploration), strict=True):
         values, length = rest[:, :, int(contract.port[1:])], contract.window[1] - contract.window[0]
         if contract.statistic == "mean":
@@ -615,7 +625,7 @@ def test_the_tail_rung_answers_with_resting_statistics(contracts, exploration):
 
 
 def test_persistence_repeats_the_last_reading(toy, contracts, exploration):
-    last = exploration.history.readings[-1][-1]
+    last = exploration.history.runs()[-1][1][-1]
     answers = theory_answers(toy, contracts, Persistence(), exploration.history, "persistence")
     for contract, answer in zip(contracts, answers, strict=True):
         expected = 0 if contract.statistic == "sd" else last[int(contract.port[1:])]

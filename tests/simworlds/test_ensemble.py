@@ -64,6 +64,14 @@ def same(one, other):
     np.testing.assert_array_equal(one, other)
 
 
+def test_wide_types_elsewhere_in_the_process_change_no_bit(run):
+    instance, requests, _, statistics = run
+    with jax.enable_x64(True):
+        wide = measure(instance, requests, 5)
+    same(wide.values, statistics.values)
+    same(wide.branch, statistics.branch)
+
+
 def test_more_clones_leave_the_first_ones_unchanged(run):
     instance, requests, readings, statistics = run
     more = simulate(instance, requests, 40)
