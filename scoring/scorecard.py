@@ -123,9 +123,10 @@ def score_contracts(truth: Truth, answers: AnswerArrays, *, labels: int = 16) ->
     page's.
     """
     contracts, clones = jnp.shape(truth.draws)
-    block = max(1, _DRAWS_AT_A_TIME // clones)
-    if contracts <= block:
+    blocks = -(-contracts // max(1, _DRAWS_AT_A_TIME // clones))
+    if blocks <= 1:
         return _score(truth, answers, labels)
+    block = -(-contracts // blocks)  # as even as can be, so that hardly a contract is scored twice
     everything = (truth, answers)
 
     def score_block(number: Array, scores: ContractScores) -> ContractScores:
@@ -141,7 +142,7 @@ def score_contracts(truth: Truth, answers: AnswerArrays, *, labels: int = 16) ->
     first = jax.tree.map(lambda leaf: leaf[:block], everything)
     shapes = jax.eval_shape(lambda: _score(first[0], first[1], labels))
     blank = jax.tree.map(lambda leaf: jnp.zeros((contracts, *leaf.shape[1:]), leaf.dtype), shapes)
-    return lax.fori_loop(0, -(-contracts // block), score_block, blank)
+    return lax.fori_loop(0, blocks, score_block, blank)
 
 
 @dataclass(frozen=True)
