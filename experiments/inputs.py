@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from collections.abc import Callable
 from typing import Any
 
 _LARGEST_FILE = 10 * 2**20
@@ -46,41 +47,20 @@ def parse_one_seed(text: str) -> int:
     return seeds[0]
 
 
-def parse_clones(text: str) -> int:
-    """A number of truth clones.
+def _whole_number(low: int, high: int, sentence: str) -> Callable[[str], int]:
+    """A parser of whole numbers from low to high; the sentence says what they are for."""
 
-    Raises:
-        argparse.ArgumentTypeError: if it is not a whole number from 4 to 2^20.
-    """
-    if not text.isdecimal() or len(text) > 12 or not 4 <= int(text) <= 2**20:
-        raise argparse.ArgumentTypeError(
-            f"truth takes a whole number of clones from 4 to {2**20}, but got {text!r}"
-        )
-    return int(text)
+    def parse(text: str) -> int:
+        if not text.isdecimal() or len(text) > 12 or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{sentence}, but got {text!r}")
+        return int(text)
+
+    return parse
 
 
-def parse_steps(text: str) -> int:
-    """A number of gradient steps.
-
-    Raises:
-        argparse.ArgumentTypeError: if it is not a whole number from 1 to 100000.
-    """
-    if not text.isdecimal() or len(text) > 12 or not 1 <= int(text) <= 100_000:
-        raise argparse.ArgumentTypeError(
-            f"a fit takes a whole number of steps from 1 to 100000, but got {text!r}"
-        )
-    return int(text)
-
-
-def parse_jobs(text: str) -> int:
-    """A number of workers.
-
-    Raises:
-        argparse.ArgumentTypeError: if it is not a whole number from 1 to 64.
-    """
-    if not text.isdecimal() or len(text) > 12 or not 1 <= int(text) <= 64:
-        raise argparse.ArgumentTypeError(f"the ladder takes 1 to 64 workers, but got {text!r}")
-    return int(text)
+parse_clones = _whole_number(4, 2**20, f"truth takes a whole number of clones from 4 to {2**20}")
+parse_steps = _whole_number(1, 100_000, "a fit takes a whole number of steps from 1 to 100000")
+parse_jobs = _whole_number(1, 64, "the ladder takes 1 to 64 workers")
 
 
 def read_json(path: str) -> Any:
