@@ -12,7 +12,7 @@ from simworlds.store import Store
 from simworlds.truth import CLONES, TruthEnsemble, truth_of
 
 
-def checked_truth(ensemble: TruthEnsemble, fraction: Any = None) -> Truth:
+def checked_truth(ensemble: TruthEnsemble) -> Truth:
     """A truth ensemble in the form that scoring takes.
 
     Raises:
@@ -21,7 +21,7 @@ def checked_truth(ensemble: TruthEnsemble, fraction: Any = None) -> Truth:
     return check_truth(
         ensemble.draws,
         ensemble.branch,
-        fraction=ensemble.fraction if fraction is None else fraction,
+        fraction=ensemble.fraction,
         dynamic_range=ensemble.dynamic_range,
         tau=ensemble.tau,
     )

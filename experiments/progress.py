@@ -1,4 +1,4 @@
-"""Progress on a terminal: bars for work with steps, a spinner for work without. A pipe sees nothing."""
+"""Progress on a terminal: bars for work with steps, a spinner for work without. A pipe gets neither."""
 
 import threading
 import time

@@ -7,7 +7,7 @@ dtype. It holds no time and no path, so the same command gives the same bytes.
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import numpy as np
 from experiments.evaluation import checked_truth, score_answers
 from oracles.fit import FitSettings
 from oracles.ladder import ENSEMBLE_REPLICATION, Ladder, Rung, outcomes_of
+from scoring.checks import Answer
 from scoring.quantile import LEVELS, leave_one_out_accuracy, replication_expectation
 from scoring.scorecard import FIGURES, SCORING_VERSION, Scorecard
 from simworlds.instance import Budget, Instance
@@ -34,20 +35,32 @@ def _curve(values: Any) -> list[float | None]:
     return [value if np.isfinite(value) else None for value in _plain(values)]
 
 
-def _leave_one_out(rung: Rung, ids: Sequence[int], draws: np.ndarray, scale: np.ndarray) -> list[float]:
-    """What the rung is worth over the luck of the draws: each of the first 256 truth draws left out in turn.
+def leave_one_out(
+    rung: str, answers: Mapping[int, Answer], ids: Sequence[int], draws: np.ndarray, scale: np.ndarray
+) -> list[float]:
+    """What a rung is worth over the luck of the draws: each of the first 256 truth draws left out in turn.
 
     The work grows with the square of the draws, hence the limit. For replication the draw that is left out is
     itself the answer; other rungs keep theirs.
+
+    Args:
+        rung: the rung's name.
+        answers: its answers by contract id; one that is missing is worth 0.
+        ids: of the contracts, in the order of the truth.
+        draws: truth draws ``[contract, clone]``.
+        scale: of each contract ``[contract]``.
+
+    Returns:
+        The expected accuracy of each contract.
     """
     import jax
 
     draws = draws[:, :_LEFT_OUT]
     with jax.enable_x64(True):
-        if rung.name == "replication":
+        if rung == "replication":
             return _plain(replication_expectation(draws, scale))
-        given = {answer.id: answer.levels() for answer in rung.answers}
-        quantiles = np.array([given.get(number, (np.nan,) * len(LEVELS)) for number in ids])
+        missing = (np.nan,) * len(LEVELS)
+        quantiles = np.array([answers[k].levels() if k in answers else missing for k in ids])
         return _plain(leave_one_out_accuracy(quantiles, draws, scale))
 
 
@@ -92,7 +105,7 @@ def ladder_record(ladder: Ladder, ensemble: TruthEnsemble, settings: FitSettings
             "outcomes": _plain(outcomes_of(ladder.replicates, ladder.branches, scale)),
         },
         "rungs": [
-            _rung_record(rung, card, _leave_one_out(rung, ids, ensemble.draws, scale))
+            _rung_record(rung, card, leave_one_out(rung.name, rung.by_id(), ids, ensemble.draws, scale))
             for rung, card in zip(ladder.rungs, cards, strict=True)
         ],
     }

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from experiments.inputs import UsageError
-from experiments.records import SCHEMA
+from experiments.records import SCHEMA, leave_one_out
 from scoring.checks import Truth, check_answers, check_truth
-from scoring.quantile import LEVELS, leave_one_out_accuracy, replication_expectation
-from scoring.scorecard import Scorecard, scorecard
+from scoring.scorecard import FIGURES, Scorecard, scorecard
 
 ROUNDING = 1e-12  # relative; another processor or compiler may differ by this much, an edited record by more
-_ROW = ("accuracy", "excess", "interval", "legacy", "quantile_score", "answered")
-_MEANS = ("accuracy", "excess", "interval", "legacy", "missing")
+_SCORES = (*FIGURES, "null_accuracy", "null_excess")
+_ROW = ("id", *_SCORES, "quantile_score", "answered")
+_MEANS = (*_SCORES, "missing")
 _TRUTH = ("draws", "branch", "fraction", "dynamic_range", "tau", "scale", "floor")
 _SHOWN = 40
 
@@ -189,19 +189,6 @@ def _checked(record: Any) -> tuple[Truth, list[int]]:
     return truth, ids
 
 
-def _expectation(
-    name: str, card_answers: Mapping[int, Any], ids: Sequence[int], truth: Truth, scale: Any
-) -> Any:
-    import jax
-
-    with jax.enable_x64(True):
-        if name == "replication":
-            return np.asarray(replication_expectation(truth.draws, scale)).tolist()
-        missing = (np.nan,) * len(LEVELS)
-        levels = np.array([card_answers[k].levels() if k in card_answers else missing for k in ids])
-        return np.asarray(leave_one_out_accuracy(levels, truth.draws, scale)).tolist()
-
-
 _ABSENT = object()
 
 
@@ -247,13 +234,10 @@ def _rung_pairs(
     for index, (row, expected) in enumerate(zip(card.rows, expectation, strict=True)):
         stored = _at(kept, index)
         stored = stored if isinstance(stored, Mapping) else {}
-        names = ["id", *_ROW] + [
-            name for name in ("coverage", "null_accuracy", "null_excess") if name in stored
-        ]
-        for name in names:
+        for name in _ROW:
             yield f"scores[{index}].{name}", stored.get(name, _ABSENT), getattr(row, name)
         yield f"scores[{index}].leave_one_out", stored.get("leave_one_out", _ABSENT), expected
-    for name in [*_MEANS, *(name for name in ("coverage", "null_accuracy", "null_excess") if name in rung)]:
+    for name in _MEANS:
         yield name, rung.get(name, _ABSENT), getattr(card, name)
     yield "leave_one_out", rung.get("leave_one_out", _ABSENT), float(np.mean(expectation))
 
@@ -267,21 +251,12 @@ def _rung(rung: Any, number: int, truth: Truth, ids: list[int]) -> tuple[RungChe
         raise UsageError(f"{where} ({name}) holds answers that cannot be scored: {faults[0]}")
     card = scorecard(truth, answers, ids)
     scale = np.array([row.scale for row in card.rows])
-    expectation = _expectation(name, answers, ids, truth, scale)
+    expectation = leave_one_out(name, answers, ids, truth.draws, scale)
     return _compare(name, _rung_pairs(rung, card, expectation)), card
 
 
 def _unchecked(record: Mapping[str, Any]) -> tuple[str, ...]:
-    known = {
-        "rung",
-        "answers",
-        "scores",
-        "leave_one_out",
-        "coverage",
-        "null_accuracy",
-        "null_excess",
-        *_MEANS,
-    }
+    known = {"rung", "answers", "scores", "leave_one_out", *_MEANS}
     rungs = {key for rung in record["rungs"] for key in rung if key not in known}
     truth = {f"truth.{key}" for key in record["truth"] if key not in _TRUTH}
     return tuple(sorted(truth) + sorted(f"rungs.{key}" for key in rungs))

@@ -28,6 +28,7 @@ from simworlds.contracts import grammar_protocol
 from simworlds.ensemble import Request, simulate
 from simworlds.instance import Instance
 from simworlds.keys import Draws, key_for
+from simworlds.protocol import held
 from simworlds.store import Store, address_of, code_digest
 from simworlds.truth import calibrate
 
@@ -96,7 +97,7 @@ def _calibration(instance: Instance, settings: FitSettings, store: Store) -> _Da
         protocol = grammar_protocol(instance, draws).first(settings.ticks)
         requests.append(Request(protocol, ("fit", k)))
         rows = protocol.levels(instance.drive_ports, instance.rest)
-        levels.append(np.pad(rows, ((0, settings.ticks - len(rows)), (0, 0)), mode="edge"))
+        levels.append(held(rows, settings.ticks))
     readings = simulate(instance, requests, settings.clones).values
     longest = settings.ticks - readings.shape[2]
     readings = np.pad(readings, ((0, 0), (0, 0), (0, longest), (0, 0)), constant_values=np.nan)

@@ -21,6 +21,7 @@ from scoring.quantile import LEVELS
 from simworlds.contracts import Contract
 from simworlds.instance import Instance
 from simworlds.keys import key_for
+from simworlds.protocol import held
 from simworlds.store import Store
 from simworlds.truth import ensemble_of
 
@@ -43,6 +44,10 @@ class Rung(NamedTuple):
     name: str
     answers: list[Answer]
     fit: Fit | None = None
+
+    def by_id(self) -> dict[int, Answer]:
+        """The answers by contract id."""
+        return {answer.id: answer for answer in self.answers}
 
 
 def point_answers(contracts: Sequence[Contract], values: Any) -> list[Answer]:
@@ -121,9 +126,7 @@ def theory_statistics(
     """
     horizon = instance.world.horizon
     rows = [contract.protocol.levels(instance.drive_ports, instance.rest) for contract in contracts]
-    levels = np.stack([np.pad(r, ((0, horizon - len(r)), (0, 0)), mode="edge") for r in rows]).astype(
-        np.float32
-    )
+    levels = np.stack([held(r, horizon) for r in rows]).astype(np.float32)
     readouts = [contract.readout() for contract in contracts]
     columns = tuple(
         jnp.asarray([getattr(r, field) for r in readouts]) for field in ("port", "start", "stop", "sd")

@@ -20,7 +20,7 @@ from simworlds.errors import Diverged, InvalidRequest
 from simworlds.integrate import advance
 from simworlds.keys import Noise, Words, bits, clone_words, normal_from, role_words
 from simworlds.ports import Gauge
-from simworlds.protocol import Protocol, is_whole
+from simworlds.protocol import Protocol, held, is_whole
 
 Progress = Callable[[int], None]
 _NEVER = np.int32(2**31 - 1)
@@ -175,7 +175,7 @@ def _plan(instance: Any, requests: Sequence[Request], dtype: Any) -> _Lanes:
     """What the lanes of each request share: `_Lanes` with requests in place of lanes, first in `levels`."""
     world = instance.world
     made = [instance.levels(request.protocol) for request in requests]
-    filled = [np.pad(rows, ((0, world.horizon - len(rows)), (0, 0)), mode="edge") for rows in made]
+    filled = [held(rows, world.horizon) for rows in made]
     readouts = [r.readout or Readout(0, 0, r.protocol.ticks, sd=False) for r in requests]
 
     def words(role: str) -> Words:

@@ -64,6 +64,11 @@ class Protocol(NamedTuple):
         return np.concatenate(rows)
 
 
+def held(levels: np.ndarray, ticks: int) -> np.ndarray:
+    """Levels ``[tick, port]`` continued by their last row: padding for shape, never read."""
+    return np.pad(levels, ((0, ticks - len(levels)), (0, 0)), mode="edge")
+
+
 def is_number(value: Any) -> TypeGuard[float]:
     """Whether a value is a finite real number (booleans are not)."""
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):

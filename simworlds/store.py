@@ -98,8 +98,9 @@ def _source(module: str) -> bytes | None:
         spec = importlib.util.find_spec(module)
     except ValueError:  # a module without a spec, such as __main__
         return None
-    found = spec is not None and spec.has_location and spec.origin is not None
-    return Path(spec.origin).read_bytes() if found else None  # pyright: ignore[reportArgumentType, reportOptionalMemberAccess]
+    if spec is None or not spec.has_location or spec.origin is None:
+        return None
+    return Path(spec.origin).read_bytes()
 
 
 _ENGINE = tuple(

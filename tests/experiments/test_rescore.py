@@ -35,6 +35,17 @@ def record():
     return json.loads(to_bytes(ladder_record(ladder, truth, FitSettings())))
 
 
+def test_a_record_of_many_clones_agrees_too():
+    """Its leave-one-out figures stop at 256 draws, here as there."""
+    instance = load("C2").instance(0)
+    contracts = contracts_of(instance)
+    once = ensemble_of(instance, contracts, 1, "replication")
+    rung = Rung("replication", point_answers(contracts, once.values[:, 0]))
+    ladder = Ladder(instance, contracts, (rung,), once.values, once.branch)
+    truth = truth_of(instance, contracts, 300)
+    assert rescore(json.loads(to_bytes(ladder_record(ladder, truth, FitSettings())))).identical
+
+
 def changed(record, change):
     made = copy.deepcopy(record)
     change(made)
