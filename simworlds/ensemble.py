@@ -93,15 +93,22 @@ class _Welford(NamedTuple):
 class _Clone(NamedTuple):
     """What one clone carries from tick to tick."""
 
-    state: Any
+    state: Any  # what the world's scheme carries
     window: _Welford
     branch: Any
     bad: Any  # first tick whose readings were not finite
 
 
+def _cast(x: Any, dtype: Any) -> Any:
+    """An array with its numbers in a dtype; packed bits stay as they are."""
+    x = jnp.asarray(x)
+    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else x.astype(dtype)
+
+
 def _start(world: Any, params: Any, lane: _Lanes, dtype: Any) -> _Clone:
     noise = Noise(clone_words(lane.initial, lane.clone), jnp.uint32(0))
-    state = jax.tree.map(lambda x: jnp.asarray(x, dtype), world.initial(params, noise))
+    state = jax.tree.map(partial(_cast, dtype=dtype), world.initial(params, noise))
+    state = world.scheme.start(world, params, state)
     zero = jnp.zeros((), dtype)
     return _Clone(state, _Welford(zero, zero, zero), jnp.int32(0), jnp.asarray(_NEVER))
 
@@ -118,7 +125,7 @@ def _tick(world: Any, params: Any, gauge: Gauge, lane: _Lanes, tick: Any, levels
     running = tick < lane.ticks
     counted = (tick >= lane.start) & (tick < lane.stop)
     window = clone.window.add(values[lane.port], counted)
-    branch = jnp.where(tick + 1 == lane.stop, world.branch(state, params), clone.branch)
+    branch = jnp.where(tick + 1 == lane.stop, world.branch(world.scheme.seen(state), params), clone.branch)
     fine = jnp.all(jnp.isfinite(values)) | ~running
     bad = jnp.where(fine, clone.bad, jnp.minimum(clone.bad, tick))
     return _Clone(state, window, branch, bad), values

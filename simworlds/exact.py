@@ -110,7 +110,7 @@ def ssa(
     stop: Stop = _never,
     max_events: int = 1_000_000,
 ) -> Outcome:
-    """Run a world's births and deaths under a constant drive with its continuous fields held as they are.
+    """Run a world's reactions under a constant drive with its continuous fields held as they are.
 
     That is exact where those fields do not move the propensities, or do not move themselves.
 
@@ -125,10 +125,8 @@ def ssa(
         max_events: after which the run ends unfinished.
     """
     start = jnp.stack(state.n)
-    one = np.eye(len(state.n))
 
     def propensities(counts: Any) -> Any:
-        births, hazards = law.propensities(state._replace(n=tuple(counts)), drive, params)
-        return jnp.concatenate([jnp.stack(births), jnp.stack(hazards) * counts])
+        return jnp.stack(law.propensities(state._replace(n=tuple(counts)), drive, params))
 
-    return _simulate(propensities, np.concatenate([one, -one]), start, key, until, stop, max_events)
+    return _simulate(propensities, np.array(law.changes), start, key, until, stop, max_events)

@@ -122,10 +122,6 @@ class World(abc.ABC):
         """The initial state of one clone: a NamedTuple of scalars, small arrays or tuples of them."""
 
     @abc.abstractmethod
-    def drift(self, state: Any, drive: Any, params: Any) -> Any:
-        """The deterministic rate of change of the state, a NamedTuple like it."""
-
-    @abc.abstractmethod
     def read(self, state: Any, drive: Any, params: Any) -> tuple[Any, ...]:
         """The instantaneous value of each sensor, in the order of `sensors`."""
 
@@ -184,9 +180,17 @@ class World(abc.ABC):
 class OdeWorld(World):
     """A world of ordinary differential equations: `drift` is the whole law."""
 
+    @abc.abstractmethod
+    def drift(self, state: Any, drive: Any, params: Any) -> Any:
+        """The rate of change of the state, a NamedTuple like it."""
+
 
 class SdeWorld(World):
     """A world with additive noise: ``dx = drift dt + diffusion dW``."""
+
+    @abc.abstractmethod
+    def drift(self, state: Any, drive: Any, params: Any) -> Any:
+        """The deterministic rate of change of the state, a NamedTuple like it."""
 
     @abc.abstractmethod
     def diffusion(self, state: Any, drive: Any, params: Any) -> Any:
@@ -194,8 +198,23 @@ class SdeWorld(World):
 
 
 class JumpWorld(World):
-    """A world of births and deaths beside continuous fields; a state's ``n`` is a tuple of counts."""
+    """A world of reactions between counts beside continuous fields; a state's ``n`` is a tuple of counts.
+
+    Class attributes:
+        changes: what each reaction adds to each count, ``[reaction][count]``.
+    """
+
+    changes: ClassVar[tuple[tuple[int, ...], ...]]
 
     @abc.abstractmethod
-    def propensities(self, state: Any, drive: Any, params: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Total birth rate of each count, and death rate per individual of each count."""
+    def propensities(self, state: Any, drive: Any, params: Any) -> tuple[Any, ...]:
+        """The rate of each reaction, in all, at least 0."""
+
+    @abc.abstractmethod
+    def drift(self, state: Any, drive: Any, params: Any) -> Any:
+        """The rate of change of the continuous fields; ``n`` in it is ignored."""
+
+    def landed(self, before: Any, after: Any, drive: Any, params: Any) -> Any:
+        """The state after a leap, with what the jumps did to the continuous fields (a heat of reaction)."""
+        del before, drive, params
+        return after

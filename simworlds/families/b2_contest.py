@@ -102,6 +102,7 @@ class Contest(JumpWorld):
         sd_share=0.15,
         levels={"D": (0.0, 0.7), "S": (0.2, 1.0), "T": (0.25, 0.75)},
     )
+    changes = tuple(tuple(sign * (i == j) for j in range(SPECIES)) for i in range(SPECIES) for sign in (1, -1))
     branches = ("species 1", "species 2", "species 3", "species 4", "undecided", "extinct")
     mean_fraction = 0.10
     sd_fraction = 0.05
@@ -162,17 +163,13 @@ class Contest(JumpWorld):
         feed = 1.5 * jnp.ones_like(params.V)
         return State(n=tuple(counts), R1=feed / 2, R2=feed / 2, P=jnp.zeros_like(params.V))
 
-    def propensities(
-        self, state: State, drive: Any, params: Params
-    ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        """Births in all and deaths per individual, species by species."""
-        births, hazards = [], []
+    def propensities(self, state: State, drive: Any, params: Params) -> tuple[Any, ...]:
+        """Birth and death of each species in turn."""
+        rates = []
         for i, n in enumerate(state.n):
-            uptake = self._uptake(i, state, drive, params)
-            births.append(n * (uptake[0] + uptake[1]))
             toxin = sum(params.A[i, j] * state.n[j] for j in range(SPECIES)) / params.V
-            hazards.append(drive.D + params.loss[i] + toxin)
-        return tuple(births), tuple(hazards)
+            rates += [self._births(i, state, drive, params), n * (drive.D + params.loss[i] + toxin)]
+        return tuple(rates)
 
     def drift(self, state: State, drive: Any, params: Params) -> State:
         """Resources and pigment; counts move by births and deaths."""
@@ -191,7 +188,7 @@ class Contest(JumpWorld):
 
     def read(self, state: State, drive: Any, params: Params) -> tuple[Any, ...]:
         """Turbidity, residual resource, pigment, a weighted density, and births per volume."""
-        births, _ = self.propensities(state, drive, params)
+        births = [self._births(i, state, drive, params) for i in range(SPECIES)]
         turbidity, acid = (
             sum(state.n) / params.V,
             sum(params.c[i] * n for i, n in enumerate(state.n)) / params.V,
@@ -206,6 +203,10 @@ class Contest(JumpWorld):
         for i, n in enumerate(state.n):
             label = jnp.where(n >= 0.9 * total, i, label)
         return jnp.where(total < 0.5, SPECIES + 1, label).astype(jnp.int32)
+
+    def _births(self, i: int, state: State, drive: Any, params: Params) -> Any:
+        first, second = self._uptake(i, state, drive, params)
+        return state.n[i] * (first + second)
 
     def _uptake(self, i: int, state: State, drive: Any, params: Params) -> tuple[Any, Any]:
         """Births per individual of species i that each resource pays for."""
