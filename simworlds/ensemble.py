@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
 from simworlds.errors import Diverged, InvalidRequest
-from simworlds.integrate import advance
+from simworlds.integrate import advance, begin
 from simworlds.keys import Noise, Words, bits, clone_words, normal_from, role_words
 from simworlds.ports import Gauge
 from simworlds.protocol import Protocol, held, is_whole
@@ -99,16 +99,9 @@ class _Clone(NamedTuple):
     bad: Any  # first tick whose readings were not finite
 
 
-def _cast(x: Any, dtype: Any) -> Any:
-    """An array with its numbers in a dtype; packed bits stay as they are."""
-    x = jnp.asarray(x)
-    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else x.astype(dtype)
-
-
 def _start(world: Any, params: Any, lane: _Lanes, dtype: Any) -> _Clone:
     noise = Noise(clone_words(lane.initial, lane.clone), jnp.uint32(0))
-    state = jax.tree.map(partial(_cast, dtype=dtype), world.initial(params, noise))
-    state = world.scheme.start(world, params, state)
+    state = begin(world, params, noise, dtype)
     zero = jnp.zeros((), dtype)
     return _Clone(state, _Welford(zero, zero, zero), jnp.int32(0), jnp.asarray(_NEVER))
 

@@ -102,7 +102,9 @@ class Contest(JumpWorld):
         sd_share=0.15,
         levels={"D": (0.0, 0.7), "S": (0.2, 1.0), "T": (0.25, 0.75)},
     )
-    changes = tuple(tuple(sign * (i == j) for j in range(SPECIES)) for i in range(SPECIES) for sign in (1, -1))
+    changes = tuple(
+        tuple(sign * (i == j) for j in range(SPECIES)) for i in range(SPECIES) for sign in (1, -1)
+    )
     branches = ("species 1", "species 2", "species 3", "species 4", "undecided", "extinct")
     mean_fraction = 0.10
     sd_fraction = 0.05

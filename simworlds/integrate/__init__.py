@@ -6,6 +6,6 @@ no step crosses a switch. One kind of law a file: smooth (`continuous`), and jum
 
 from simworlds.integrate.continuous import RK4, Heun
 from simworlds.integrate.jumps import TauLeap
-from simworlds.integrate.scheme import Scheme, advance
+from simworlds.integrate.scheme import Scheme, advance, begin, cast
 
-__all__ = ["RK4", "Heun", "Scheme", "TauLeap", "advance"]
+__all__ = ["RK4", "Heun", "Scheme", "TauLeap", "advance", "begin", "cast"]

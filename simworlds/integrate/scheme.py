@@ -106,6 +106,21 @@ class Scheme(abc.ABC):
         return carried, mean
 
 
+def cast(tree: Any, dtype: Any) -> Any:
+    """The numbers of a tree in a dtype; packed bits (unsigned integers) stay as they are."""
+
+    def one(x: Any) -> Any:
+        x = jnp.asarray(x)
+        return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else x.astype(dtype)
+
+    return jax.tree.map(one, tree)
+
+
+def begin(law: Any, params: Params, noise: Noise, dtype: Any) -> Any:
+    """What the law's scheme carries at the start of one clone, its numbers in a dtype."""
+    return law.scheme.start(law, params, cast(law.initial(params, noise), dtype))
+
+
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _undifferentiated(name: str, tree: Any) -> Any:
     del name

@@ -1,0 +1,1 @@
+"""Published and analytic values, each held against what this package measures: `simworlds validate`."""
