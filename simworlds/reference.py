@@ -117,7 +117,7 @@ def _initial(world: World, params: Any) -> Any:
 
 
 @partial(jax.jit, static_argnums=0)
-def _solve(world: World, params: Any, state: Any, levels: Any, rtol: Any, atol: Any) -> tuple[Any, Any]:
+def _solve(world: OdeWorld, params: Any, state: Any, levels: Any, rtol: Any, atol: Any) -> tuple[Any, Any]:
     """Means ``[tick, sensor]``, and whether each tick's solve failed ``[tick]``."""
     import diffrax
 

@@ -1,6 +1,6 @@
 """Runs under which published values are measured: any parameters, any physical drive, any step."""
 
-from functools import lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.validation.check import Measured
-from simworlds.integrate import Scheme, advance
+from simworlds.integrate import Scheme, advance, begin, cast
 from simworlds.keys import Noise, clone_words, role_words
 from simworlds.world import World
 
@@ -53,8 +53,8 @@ class Run:
         self._drive = {**rest, **(drive or {})}
         self._roles = tuple(role_words(world.id, 0, role, label) for role in ("initial", "process"))
         with jax.enable_x64(self._wide):
-            self._params = self._cast(params)
-            given = None if state is None else self._cast(state)
+            self._params = cast(params, dtype)
+            given = None if state is None else cast(state, dtype)
             self._carried = _prepare(self.world, self._params, given, self._roles[0], clones, dtype)
 
     @property
@@ -76,9 +76,6 @@ class Run:
             self._tick += count
             return np.moveaxis(np.asarray(means), 0, 1)
 
-    def _cast(self, tree: Any) -> Any:
-        return jax.tree.map(partial(_cast, dtype=self._dtype), tree)
-
 
 def mean_of(values: Any) -> Measured:
     """The mean of independent values with its standard error."""
@@ -86,23 +83,17 @@ def mean_of(values: Any) -> Measured:
     return Measured(float(flat.mean()), float(flat.std(ddof=1) / np.sqrt(flat.size)))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _with_scheme(world: World, scheme: Scheme) -> World:
     return type(type(world).__name__, (type(world),), {"scheme": scheme})()
-
-
-def _cast(x: Any, dtype: Any) -> Any:
-    x = jnp.asarray(x)
-    return x if jnp.issubdtype(x.dtype, jnp.unsignedinteger) else x.astype(dtype)
 
 
 @partial(jax.jit, static_argnums=(0, 4, 5))
 def _prepare(world: World, params: Any, given: Any, role: Any, clones: int, dtype: Any) -> Any:
     def one(clone: Any) -> Any:
-        state = given
-        if state is None:
-            state = world.initial(params, Noise(clone_words(role, clone), jnp.uint32(0)))
-        return world.scheme.start(world, params, jax.tree.map(partial(_cast, dtype=dtype), state))
+        if given is None:
+            return begin(world, params, Noise(clone_words(role, clone), jnp.uint32(0)), dtype)
+        return world.scheme.start(world, params, given)
 
     return jax.vmap(one)(jnp.arange(clones, dtype=jnp.uint32))
 

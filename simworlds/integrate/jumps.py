@@ -1,5 +1,6 @@
 """Schemes for jumps of whole numbers: reactions between counts, beside continuous fields."""
 
+from functools import reduce
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
@@ -59,15 +60,16 @@ def expected_flow(law: Any, params: Params, state: State, drive: Any) -> State:
     return law.drift(state, drive, params)._replace(n=tuple(n))
 
 
+def _sets(n: Any, size: int) -> Any:
+    return n if size == 1 else jnp.floor(n / size)
+
+
 def _consume(
     consumed: list[tuple[int, int]], n: Any, left: list[Any], gone: list[Any], mean: Any, uniform: Any
 ) -> Any:
     """How often a reaction occurs among the individuals that are left; books them out."""
-    trials = sets = None
-    for i, c in consumed:
-        here, whole = (left[i], n[i]) if c == 1 else (jnp.floor(left[i] / c), jnp.floor(n[i] / c))
-        trials = here if trials is None else jnp.minimum(trials, here)
-        sets = whole if sets is None else jnp.minimum(sets, whole)
+    trials = reduce(jnp.minimum, [_sets(left[i], c) for i, c in consumed])
+    sets = reduce(jnp.minimum, [_sets(n[i], c) for i, c in consumed])
     share = mean / jnp.maximum(sets, 1)
     taken = 0.0
     for i, _ in consumed:
