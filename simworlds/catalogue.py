@@ -1,20 +1,50 @@
-"""The registry of families: the only module that names world files."""
+"""The registry of families: the only module that names world files; open to plug-ins.
 
+A package adds families of its own through entry points of the group ``simworlds.worlds``, each of which names
+a `World` subclass; in its pyproject.toml:
+
+    [project.entry-points."simworlds.worlds"]
+    X1 = "their_package.their_module:TheirWorld"
+"""
+
+import warnings
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
 
 from simworlds.errors import UnknownWorld
-from simworlds.families.a4_choir import Choir
-from simworlds.families.b2_contest import Contest
-from simworlds.families.c2_chemical_clock import ChemicalClock
-from simworlds.families.d4_resonator import Resonator
 from simworlds.world import World
+
+PLUGINS = "simworlds.worlds"
+
+_FAMILIES = (
+    "a4_choir:Choir",
+    "b2_contest:Contest",
+    "c2_chemical_clock:ChemicalClock",
+    "d4_resonator:Resonator",
+)
 
 
 @cache
 def _registry() -> dict[str, World]:
-    families = (Choir(), Contest(), ChemicalClock(), Resonator())
-    return {world.id: world for world in families}
+    known: dict[str, World] = {}
+    for name in _FAMILIES:
+        module, family = name.split(":")
+        world = getattr(import_module(f"simworlds.families.{module}"), family)()
+        known[world.id] = world
+    for point in entry_points(group=PLUGINS):
+        try:
+            world = point.load()()
+            if not isinstance(world, World):
+                raise TypeError(f"it is no simworlds.World, but {world!r}")
+            if world.id in known:
+                raise ValueError(f"the identifier {world.id} is taken by {known[world.id]!r}")
+        except Exception as fault:  # a broken plug-in must not take the other worlds along
+            warnings.warn(f"the world plug-in {point.value!r} is left out: {fault}", stacklevel=2)
+        else:
+            known[world.id] = world
+    return known
 
 
 def worlds() -> Iterator[World]:

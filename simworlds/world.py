@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import jax.numpy as jnp
 import numpy as np
 
+from simworlds.errors import UnsupportedLaw
 from simworlds.integrate import Scheme
 from simworlds.keys import Draws, Noise
 
@@ -133,6 +134,19 @@ class World(abc.ABC):
         """The emergent outcome as an index into `branches`; 0 where the family has none."""
         del state, params
         return jnp.int32(0)
+
+    def relaxed(self) -> "World":
+        """A family with the same ports and parameters through which derivatives flow.
+
+        A smooth law is its own relaxation. A law that jumps gives a limit of itself (diffusion, mean field);
+        its docstring says which, and the family's card how far its statistics are from the law's.
+
+        Raises:
+            UnsupportedLaw: if the law jumps and states no relaxation.
+        """
+        if self.scheme.smooth:
+            return self
+        raise UnsupportedLaw(f"world {self.id} jumps and states no relaxation")
 
     @cached_property
     def drive_type(self) -> Any:
