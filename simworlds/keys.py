@@ -171,9 +171,13 @@ def _cornish_fisher(uniform: Any, mean: Any, variance: Any, skew: Any, kurtosis:
     return jnp.round(mean + jnp.sqrt(variance) * shape)
 
 
+@jax.custom_jvp
 @jax.jit
 def poisson_from(uniform: Any, mean: Any) -> Any:
     """A Poisson count (as a float) from one uniform number.
+
+    Its derivative is that of the real number ``mean + sqrt(mean) z`` of the same normal quantile z, because
+    that of a whole number is zero: expectations of linear functions have the right one.
 
     Args:
         uniform: numbers inside (0, 1).
@@ -187,9 +191,19 @@ def poisson_from(uniform: Any, mean: Any) -> Any:
     return jnp.where(mean <= INVERSION_MEAN, small, jnp.maximum(large, 0))
 
 
+@poisson_from.defjvp
+def _poisson_slope(primals: Any, tangents: Any) -> Any:
+    uniform, mean = primals
+    slope = 1 + ndtri(uniform) / (2 * jnp.sqrt(jnp.maximum(mean, 1 / 4)))
+    return poisson_from(uniform, mean), tangents[1] * jnp.where(mean > 0, slope, 1)
+
+
+@jax.custom_jvp
 @jax.jit
 def binomial_from(uniform: Any, trials: Any, probability: Any) -> Any:
     """A binomial count (as a float) from one uniform number.
+
+    Its derivative is that of ``n p + sqrt(n p (1 - p)) z`` of the same normal quantile z; see `poisson_from`.
 
     Args:
         uniform: numbers inside (0, 1).
@@ -211,6 +225,14 @@ def binomial_from(uniform: Any, trials: Any, probability: Any) -> Any:
     )
     count = jnp.where(exact, jnp.minimum(small, few), jnp.clip(large, 0, trials))
     return jnp.where(flipped, trials - count, count)
+
+
+@binomial_from.defjvp
+def _binomial_slope(primals: Any, tangents: Any) -> Any:
+    uniform, n, p = primals
+    half = ndtri(uniform) / (2 * jnp.sqrt(jnp.maximum(n * p * (1 - p), 1 / 4)))
+    slope = tangents[1] * (p + p * (1 - p) * half) + tangents[2] * n * (1 + (1 - 2 * p) * half)
+    return binomial_from(uniform, n, p), slope
 
 
 class Draws:

@@ -232,3 +232,9 @@ class JumpWorld(World):
         """The state after a leap, with what the jumps did to the continuous fields (a heat of reaction)."""
         del before, drive, params
         return after
+
+    def relaxed(self) -> "World":
+        """The diffusion limit of the reactions: see `simworlds.relaxation.DiffusionLimit`."""
+        from simworlds.relaxation import diffusion_limit
+
+        return self if self.scheme.smooth else diffusion_limit(self)
