@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from experiments import commands as do
+from experiments import world_commands as about
 from experiments.inputs import UsageError, parse_clones, parse_jobs, parse_one_seed, parse_seeds, parse_steps
 from simworlds.errors import Diverged, SimworldsError
 
@@ -26,6 +27,9 @@ def usable_cores() -> int:
 def default_jobs() -> int:
     """Cells that the ladder works on at the same time."""
     return min(usable_cores(), 4)
+
+
+_AT_A_TIME = f"checks that run at the same time (default {default_jobs()}: one a core, 4 at most)"
 
 
 def start_jax() -> None:
@@ -159,6 +163,30 @@ def _add_schema(commands: Any) -> None:
     schema.add_argument("name", choices=("answers", "contracts"), help="which schema")
 
 
+def _add_card(commands: Any) -> None:
+    text = "Say what a world is: equations, ports, references, admission, noise floors, cost. God mode."
+    card = _add(commands, "card", about.run_card, text, "simworlds card B1 --out docs/cards")
+    card.add_argument("world", metavar="IDS", help="worlds, separated by commas, or all")
+    card.add_argument("--out", metavar="FOLDER", help="write ID.md and ID.png here instead of printing")
+    seeds = "seeds whose admission is reported, from 0 (default 16)"
+    card.add_argument("--seeds", type=parse_jobs, default=16, metavar="N", help=seeds)
+    card.add_argument("--jobs", type=parse_jobs, default=default_jobs(), metavar="N", help=_AT_A_TIME)
+
+
+def _add_validate(commands: Any) -> None:
+    text = "Hold every world against published and analytic values, and print the table of them."
+    example = "simworlds validate --world B2,C2\n  simworlds validate --data folder-with-dsmts-and-ivp-files"
+    validate = _add(commands, "validate", about.run_validate, text, example)
+    worlds = "worlds, separated by commas, or all (default; none if --data is given)"
+    validate.add_argument("--world", metavar="IDS", help=worlds)
+    data = "folder of reference data by others: dsmts_cases.json, ivp_testset_refs.json"
+    validate.add_argument("--data", metavar="FOLDER", help=data)
+    validate.add_argument("--quick", action="store_true", help="leave slow checks out")
+    validate.add_argument("--fresh", action="store_true", help="measure again what the store holds")
+    validate.add_argument("--out", metavar="FILE", help="write the table as a Markdown page, too")
+    validate.add_argument("--jobs", type=parse_jobs, default=default_jobs(), metavar="N", help=_AT_A_TIME)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = _Parser(
@@ -177,6 +205,8 @@ def build_parser() -> argparse.ArgumentParser:
         _add_rescore,
         _add_studies,
         _add_schema,
+        _add_card,
+        _add_validate,
     ):
         add(commands)
     return parser

@@ -11,18 +11,21 @@ from experiments.inputs import read_json
 from experiments.progress import busy
 
 
-def _console() -> Any:
+def console() -> Any:
+    """Where tables go."""
     from rich.console import Console
 
     # A pipe gets tables at their full width, a terminal at its own.
     return Console() if sys.stdout.isatty() else Console(width=200)
 
 
-def _print_json(data: Any) -> None:
+def print_json(data: Any) -> None:
+    """Print plain data for machines."""
     print(json.dumps(data, indent=1, allow_nan=False))
 
 
-def _worlds(names: str) -> list[str]:
+def chosen_worlds(names: str) -> list[str]:
+    """Identifiers of the worlds that a user names: a list with commas, or all."""
     from simworlds.catalogue import load, worlds
 
     if names.strip().casefold() == "all":
@@ -46,14 +49,14 @@ def run_worlds(options: argparse.Namespace) -> None:
         for w in worlds()
     ]
     if options.json:
-        _print_json(rows)
+        print_json(rows)
         return
     from rich.table import Table
 
     table = Table(*(["id", "title", "track", "phenomenon", "drives", "sensors"]))
     for row in rows:
         table.add_row(*(str(value) for value in row.values()))
-    _console().print(table)
+    console().print(table)
 
 
 def run_contracts(options: argparse.Namespace) -> None:
@@ -64,7 +67,7 @@ def run_contracts(options: argparse.Namespace) -> None:
     with busy("measuring the range of each channel"):
         contracts = [c.to_json() for c in instance.contracts()]
     if options.json:
-        _print_json(contracts)
+        print_json(contracts)
         return
     from rich.table import Table
 
@@ -79,7 +82,7 @@ def run_contracts(options: argparse.Namespace) -> None:
     for c in contracts:
         steps = "; ".join(f"{s['ticks']} ticks {_levels(s['set'])}" for s in c["protocol"])
         table.add_row(str(c["id"]), c["statistic"], c["port"], f"[{c['window'][0]}, {c['window'][1]})", steps)
-    _console().print(table)
+    console().print(table)
 
 
 def _levels(levels: dict[str, float]) -> str:
@@ -98,12 +101,12 @@ def run_explore(options: argparse.Namespace) -> None:
     experiments = session.history
     if options.json:
         rows = [e._asdict() | {"readings": e.readings.tolist()} for e in experiments]
-        _print_json(
+        print_json(
             {"drives": session.drives, "sensors": session.sensors, "rest": session.rest, "experiments": rows}
         )
     else:
         for number, experiment in enumerate(experiments):
-            _console().print(_readings_table(number, experiment, session.sensors))
+            console().print(_readings_table(number, experiment, session.sensors))
     if options.picture:
         from experiments import plot
 
@@ -142,7 +145,7 @@ def run_truth(options: argparse.Namespace) -> None:
         truth = truth_of(instance, contracts, options.clones)
     names = instance.world.branches
     if options.json:
-        _print_json(
+        print_json(
             {name: column.tolist() for name, column in truth._asdict().items()} | {"branches": list(names)}
         )
         return
@@ -162,7 +165,7 @@ def run_truth(options: argparse.Namespace) -> None:
             f"{truth.tau[k]:.4f}",
             f"{truth.dynamic_range[k]:.3f}",
         )
-    _console().print(table)
+    console().print(table)
 
 
 def run_score(options: argparse.Namespace) -> None:
@@ -177,14 +180,14 @@ def run_score(options: argparse.Namespace) -> None:
     if options.json:
         from experiments.records import provenance
 
-        _print_json(provenance(instance) | {"scores": card.to_json()})
+        print_json(provenance(instance) | {"scores": card.to_json()})
         return
-    _console().print(card.table())
+    console().print(card.table())
 
 
 def run_ladder(options: argparse.Namespace) -> None:
     """Climb the reference ladder."""
-    worlds = _worlds(options.world)
+    worlds = chosen_worlds(options.world)
     from experiments import summary
     from experiments.run_ladder import Cell, fit_settings, run_ladder
 
@@ -199,11 +202,11 @@ def run_ladder(options: argparse.Namespace) -> None:
         picture = out / "ladder.png"
         plot.save(plot.ladder(records), picture)
     if options.json:
-        _print_json(records)
+        print_json(records)
     else:
-        console = _console()
-        console.print(summary.ladder_table(records))
-        console.print(summary.outcomes_table(records))
+        screen = console()
+        screen.print(summary.ladder_table(records))
+        screen.print(summary.outcomes_table(records))
     drawn = f"; picture: {picture}" if picture else ""
     print(f"records: {out}/ ({len(records)} files){drawn}", file=sys.stderr)
     print(f"time: {timing}", file=sys.stderr)
@@ -216,9 +219,9 @@ def run_bimodal(options: argparse.Namespace) -> None:
     with busy("scoring 4,000 ensembles a table"):
         tables = bimodal_tables()
     if options.json:
-        _print_json(tables.data)
+        print_json(tables.data)
     else:
-        _console().print(tables.table)
+        console().print(tables.table)
 
 
 def run_propriety(options: argparse.Namespace) -> None:
@@ -231,9 +234,9 @@ def run_propriety(options: argparse.Namespace) -> None:
     picture = Path(options.picture)
     plot.save(propriety_figure(study.data), picture)
     if options.json:
-        _print_json(study.data)
+        print_json(study.data)
     else:
-        _console().print(study.table)
+        console().print(study.table)
     print(f"picture: {picture}", file=sys.stderr)
 
 
@@ -244,10 +247,10 @@ def run_rescore(options: argparse.Namespace) -> None:
     records = [read_json(path) for path in options.record]
     reports = [rescore(record) for record in records]
     if options.json:
-        _print_json([report.to_json() for report in reports])
+        print_json([report.to_json() for report in reports])
     else:
         for report in reports:
-            _console().print(report.table())
+            console().print(report.table())
     if not all(report.agrees for report in reports):
         sys.exit("simworlds: a record does not agree with its own draws and answers")
 
@@ -256,11 +259,11 @@ def run_outcomes(options: argparse.Namespace) -> None:
     """Count the distinguishable outcomes of each contract."""
     from experiments.outcomes import outcome_rows, outcome_table
 
-    rows = outcome_rows(_worlds(options.world), options.seed, options.clones)
+    rows = outcome_rows(chosen_worlds(options.world), options.seed, options.clones)
     if options.json:
-        _print_json(rows)
+        print_json(rows)
     else:
-        _console().print(outcome_table(rows))
+        console().print(outcome_table(rows))
 
 
 def run_schema(options: argparse.Namespace) -> None:
@@ -268,4 +271,4 @@ def run_schema(options: argparse.Namespace) -> None:
     from scoring.checks import ANSWERS_SCHEMA
     from simworlds.contracts import CONTRACTS_SCHEMA
 
-    _print_json({"answers": ANSWERS_SCHEMA, "contracts": CONTRACTS_SCHEMA}[options.name])
+    print_json({"answers": ANSWERS_SCHEMA, "contracts": CONTRACTS_SCHEMA}[options.name])

@@ -109,6 +109,34 @@ def readings(values: np.ndarray, sensors: Sequence[str]) -> Any:
     return figure
 
 
+def world_runs(world: Any, levels: Sequence[np.ndarray], runs: Sequence[np.ndarray]) -> Any:
+    """Typical runs of a family: one column a protocol, drives above, one panel a sensor below.
+
+    Args:
+        world: the family, whose names and units label the panels.
+        levels: of each protocol, levels ``[tick, drive]``.
+        runs: of each protocol, raw readings ``[clone, tick, sensor]``.
+    """
+    rows = 1 + len(world.sensors)
+    figure, axes = _figure(5.0 * len(runs), 1.2 * rows + 0.8, rows, len(runs))
+    for column, (level, readings) in enumerate(zip(levels, runs, strict=True)):
+        for k, drive in enumerate(world.drives):
+            axes[0, column].step(np.arange(len(level)), level[:, k], where="post", label=drive.name)
+        axes[0, column].set_ylim(-0.05, 1.05)
+        for k, sensor in enumerate(world.sensors):
+            axis = axes[1 + k, column]
+            axis.plot(readings[:, :, k].T, linewidth=0.8)
+            axis.grid(alpha=0.3)
+            if column == 0:
+                unit = f" ({sensor.unit})" if sensor.unit else ""
+                axis.set_ylabel(f"{sensor.name}{unit}".replace(" ", "\n", 1), fontsize=7)
+        axes[-1, column].set_xlabel("tick")
+    axes[0, 0].set_ylabel("levels", fontsize=7)
+    axes[0, -1].legend(fontsize=6, ncols=len(world.drives), loc="upper right")
+    figure.suptitle(f"{world.id} {world.title}: seed 0, {runs[0].shape[0]} clones, two protocols", fontsize=9)
+    return figure
+
+
 def save(figure: Any, path: Path) -> None:
     """Write a figure as a PNG that has no time stamp in it."""
     path.parent.mkdir(parents=True, exist_ok=True)

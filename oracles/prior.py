@@ -41,7 +41,7 @@ def prior_of(world: World, kind: type[CompactTheory], store: Store) -> Prior:
     def compute() -> dict[str, np.ndarray]:
         rows = []
         for k in range(_DRAWS):
-            leaves = float_leaves(god_theory(kind, world.instance(f"prior-{k}")))
+            leaves = float_leaves(god_theory(kind, world.instance(f"prior-{k}", redraws=0)))
             rows.append([np.asarray(leaf, np.float64) for leaf in leaves])
         arrays = {}
         for i, column in enumerate(zip(*rows, strict=True)):

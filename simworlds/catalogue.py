@@ -19,9 +19,16 @@ from simworlds.world import World
 PLUGINS = "simworlds.worlds"
 
 _FAMILIES = (
+    "a1_magnet:Magnet",
+    "a3_lattice_conveyor:LatticeConveyor",
     "a4_choir:Choir",
+    "b1_closing_film:ClosingFilm",
     "b2_contest:Contest",
+    "b4_handedness:Handedness",
+    "b3_swarm:Swarm",
+    "c1_relay:Relay",
     "c2_chemical_clock:ChemicalClock",
+    "d2_latched_network:LatchedNetwork",
     "d4_resonator:Resonator",
 )
 

@@ -40,12 +40,14 @@ class Readout(NamedTuple):
 class Request:
     """A protocol to run on fresh clones, under a key purpose such as ``("truth", 3)``.
 
-    `readout` is needed by `measure` and ignored by `simulate`.
+    `readout` is needed by `measure` and ignored by `simulate`. `nudge` is a relative displacement of the
+    initial state, for studies of sensitivity.
     """
 
     protocol: Protocol
     purpose: tuple[int | str, ...]
     readout: Readout | None = None
+    nudge: float = 0.0
 
 
 class Statistics(NamedTuple):
@@ -76,6 +78,7 @@ class _Lanes(NamedTuple):
     start: Any
     stop: Any
     sd: Any
+    nudge: Any
 
 
 class _Welford(NamedTuple):
@@ -101,7 +104,7 @@ class _Clone(NamedTuple):
 
 def _start(world: Any, params: Any, lane: _Lanes, dtype: Any) -> _Clone:
     noise = Noise(clone_words(lane.initial, lane.clone), jnp.uint32(0))
-    state = begin(world, params, noise, dtype)
+    state = begin(world, params, noise, dtype, lane.nudge)
     zero = jnp.zeros((), dtype)
     return _Clone(state, _Welford(zero, zero, zero), jnp.int32(0), jnp.asarray(_NEVER))
 
@@ -130,7 +133,7 @@ def _finish(lane: _Lanes, clone: _Clone) -> tuple[Any, Any, Any]:
     return jnp.where(lane.sd, spread, window.mean), clone.branch, clone.bad
 
 
-_LANE_AXES = _Lanes(1, 0, 0, Words(0, 0), Words(0, 0), Words(0, 0), 0, 0, 0, 0)
+_LANE_AXES = _Lanes(1, 0, 0, Words(0, 0), Words(0, 0), Words(0, 0), 0, 0, 0, 0, 0)
 
 
 def _run(world: Any, store: bool, params: Any, gauge: Gauge, lanes: _Lanes, last: Any) -> Any:
@@ -193,6 +196,7 @@ def _plan(instance: Any, requests: Sequence[Request], dtype: Any) -> _Lanes:
         start=np.array([readout.start for readout in readouts], np.int32),
         stop=np.array([readout.stop for readout in readouts], np.int32),
         sd=np.array([readout.sd for readout in readouts], bool),
+        nudge=np.array([request.nudge for request in requests], dtype),
     )
 
 

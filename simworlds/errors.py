@@ -72,6 +72,18 @@ class Unanswerable(SimworldsError):
     code = "unanswerable"
 
 
+class InvalidNetwork(SimworldsError):
+    """A reaction network has faults: an unknown name, something that is not arithmetic, a missing field."""
+
+    code = "invalid_network"
+
+
+class Inadmissible(SimworldsError):
+    """No draw of a (world, seed) is fit to be explored."""
+
+    code = "inadmissible"
+
+
 class Diverged(SimworldsError):
     """A trajectory left the finite numbers."""
 

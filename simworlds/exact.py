@@ -8,8 +8,9 @@ a leap overshoots. An event costs as much as a leap, so ensembles of whole cultu
 The functions are for one run; `jax.vmap` over keys gives an ensemble, which lasts as long as its longest run.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import jax
@@ -40,32 +41,102 @@ class Outcome(NamedTuple):
     finished: Bool[Array, ""]
 
 
-def _simulate(
+class Walk(NamedTuple):
+    """Where the direct method stands.
+
+    Attributes:
+        counts: a tuple of scalars.
+        armed: what `settle` carries along.
+        used: numbers of the stream that are used up; the next event takes its words at this step.
+        time: since the walk's start.
+        events: how many reactions occurred in it.
+        finished: whether it came to its end; False if `most` events came first.
+    """
+
+    counts: tuple[Any, ...]
+    armed: Any
+    used: Any
+    time: Any
+    events: Any
+    finished: Any
+
+
+def direct_method(
+    propensities: Callable[[tuple[Any, ...]], Sequence[Any]],
+    changes: Any,
+    counts: tuple[Any, ...],
+    armed: Any,
+    stream: Words,
+    used: Any,
+    *,
+    until: Any,
+    settle: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
+    stop: Callable[[tuple[Any, ...]], Any] | None = None,
+    most: int,
+) -> Walk:
+    """Walk from reaction to reaction until a time, an outcome, or absorption.
+
+    Args:
+        propensities: from counts to the rate of each reaction.
+        changes: what each reaction adds to each count, ``[reaction][count]``, as tuples or an array.
+        counts: at the start.
+        armed: what `settle` carries along.
+        stream: the words' key.
+        used: the step of the stream to begin with.
+        until: when to end; a walk may be taken up there, because waiting times have no memory.
+        settle: from counts, what is carried and the time, after each reaction, to counts and what is carried.
+        stop: from counts to whether to end there.
+        most: reactions after which to give up.
+    """
+
+    def running(walk: Walk) -> Any:
+        return ~walk.finished & (walk.events < most)
+
+    def event(walk: Walk) -> Walk:
+        noise = Noise(stream, walk.used.astype(jnp.uint32))
+        dtype = walk.counts[0].dtype
+        reach = list(accumulate(propensities(walk.counts)))
+        absorbed = reach[-1] <= 0
+        time = walk.time - jnp.log(noise.uniform(0, dtype)) / jnp.where(absorbed, 1, reach[-1])
+        idle = absorbed | (time > until)
+        mark = noise.uniform(1, dtype) * reach[-1]
+        beyond = [edge > mark for edge in reach]
+        chosen = [beyond[0], *(now & ~before for before, now in pairwise(beyond))]
+        moved = []
+        for i, n in enumerate(walk.counts):
+            for r, this in enumerate(chosen):
+                if isinstance(changes, tuple) and changes[r][i] == 0:
+                    continue
+                n = n + jnp.where(this & ~idle, jnp.asarray(changes[r][i], dtype), 0)
+            moved.append(n)
+        counts, carried = tuple(moved), walk.armed
+        now = jnp.where(absorbed, walk.time, jnp.minimum(time, until))
+        if settle is not None:
+            counts, carried = settle(counts, carried, now)
+        finished = idle if stop is None else idle | stop(counts)
+        return Walk(counts, carried, walk.used + 1, now, walk.events + ~idle, finished)
+
+    zero = jnp.zeros((), counts[0].dtype)
+    ended = jnp.asarray(False) if stop is None else jnp.asarray(stop(counts))
+    return jax.lax.while_loop(running, event, Walk(counts, armed, used, zero, jnp.int32(0), ended))
+
+
+def _outcome(
     propensities: Propensities, changes: Any, start: Any, key: Any, until: Any, stop: Stop, most: int
 ) -> Outcome:
     words = jax.random.key_data(key)
-    stream = Words(words[0], words[1])
-    counts = jnp.asarray(start)
-    changes = jnp.asarray(changes, counts.dtype)
-
-    def running(run: Outcome) -> Any:
-        return ~run.finished & (run.events < most)
-
-    def event(run: Outcome) -> Outcome:
-        noise = Noise(stream, run.events.astype(jnp.uint32))
-        reach = jnp.cumsum(propensities(run.counts))
-        absorbed = reach[-1] <= 0
-        wait = -jnp.log(noise.uniform(0, counts.dtype)) / jnp.where(absorbed, 1, reach[-1])
-        late = ~absorbed & (run.time + wait > until)
-        idle = absorbed | late
-        chosen = jnp.argmax(reach > noise.uniform(1, counts.dtype) * reach[-1])
-        moved = jnp.where(idle, run.counts, run.counts + changes[chosen])
-        time = jnp.where(absorbed, run.time, jnp.minimum(run.time + wait, until))
-        return Outcome(moved, time, run.events + ~idle, idle | stop(moved))
-
-    zero = jnp.zeros((), counts.dtype)
-    first = Outcome(counts, zero, jnp.int32(0), jnp.asarray(stop(counts)))
-    return jax.lax.while_loop(running, event, first)
+    walk = direct_method(
+        lambda counts: list(propensities(jnp.stack(counts))),
+        changes,
+        tuple(jnp.asarray(start)),
+        (),
+        Words(words[0], words[1]),
+        jnp.int32(0),
+        until=until,
+        stop=lambda counts: stop(jnp.stack(counts)),
+        most=most,
+    )
+    return Outcome(jnp.stack(walk.counts), walk.time, walk.events, walk.finished)
 
 
 def _never(counts: Any) -> Any:
@@ -95,7 +166,7 @@ def ssa_network(
         stop: from counts to whether the run ends there.
         max_events: after which the run ends unfinished.
     """
-    return _simulate(propensities, changes, counts, key, until, stop, max_events)
+    return _outcome(propensities, changes, counts, key, until, stop, max_events)
 
 
 @partial(jax.jit, static_argnames=("law", "stop", "max_events"))
@@ -129,4 +200,4 @@ def ssa(
     def propensities(counts: Any) -> Any:
         return jnp.stack(law.propensities(state._replace(n=tuple(counts)), drive, params))
 
-    return _simulate(propensities, np.array(law.changes), start, key, until, stop, max_events)
+    return _outcome(propensities, law.changes, start, key, until, stop, max_events)

@@ -36,6 +36,7 @@ class Instance:
         params: the law's parameters, a NamedTuple of float32 arrays.
         gauge: how raw sensors become readings.
         wiring: which drive stands behind each port.
+        redraws: how many earlier draws of this (world, seed) were not fit to be explored.
     """
 
     world: "World"
@@ -43,6 +44,7 @@ class Instance:
     params: Any
     gauge: Gauge
     wiring: Wiring
+    redraws: int = 0
 
     @property
     def drive_ports(self) -> tuple[str, ...]:
@@ -105,13 +107,14 @@ def check_seed(seed: Any) -> int | str:
     )
 
 
-def draw_instance(world: "World", seed: int | str) -> Instance:
-    """Draw the instance of a family at a seed.
+def draw_instance(world: "World", seed: int | str, redraws: int = 0) -> Instance:
+    """Draw an instance of a family at a seed, the first one or a later one.
 
     Raises:
         InvalidSeed: see `check_seed`.
     """
     seed = check_seed(seed)
-    params = world.draw(Draws.for_role(world.id, seed, "instance", "parameters"))
-    wiring, gauge = draw_ports(world, Draws.for_role(world.id, seed, "instance", "ports"))
-    return Instance(world, seed, params, gauge, wiring)
+    again = (redraws,) if redraws else ()
+    params = world.draw(Draws.for_role(world.id, seed, "instance", "parameters", *again))
+    wiring, gauge = draw_ports(world, Draws.for_role(world.id, seed, "instance", "ports", *again))
+    return Instance(world, seed, params, gauge, wiring, redraws)

@@ -116,11 +116,52 @@ def _initial(world: World, params: Any) -> Any:
     )
 
 
+def adaptive_solve(
+    rates: Callable[[Any, Any, Any], Any],
+    start: Any,
+    span: Any,
+    args: Any = None,
+    *,
+    rtol: Any,
+    atol: Any,
+    stiff: bool = False,
+) -> tuple[Any, Any]:
+    """The state at the end of a span by an adaptive solve: the path that certifies everything else.
+
+    Args:
+        rates: from time, state and `args` to the rate of change of the state.
+        start: the state at time 0.
+        span: the time at the end.
+        args: handed to `rates`.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        stiff: take Kvaerno's fifth-order implicit solver instead of Dormand-Prince 8.
+
+    Returns:
+        The state at the end, and whether the solver gave up or the state is not finite.
+    """
+    import diffrax
+
+    solution = diffrax.diffeqsolve(
+        diffrax.ODETerm(rates),
+        diffrax.Kvaerno5() if stiff else diffrax.Dopri8(),
+        0.0,
+        span,
+        dt0=None,
+        y0=start,
+        args=args,
+        stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
+        max_steps=1_000_000 if stiff else 100_000,
+        throw=False,
+    )
+    end = jax.tree.map(lambda x: x[-1], solution.ys)
+    finite = jnp.array([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(end)])
+    return end, (solution.result != diffrax.RESULTS.successful) | ~jnp.all(finite)
+
+
 @partial(jax.jit, static_argnums=0)
 def _solve(world: OdeWorld, params: Any, state: Any, levels: Any, rtol: Any, atol: Any) -> tuple[Any, Any]:
     """Means ``[tick, sensor]``, and whether each tick's solve failed ``[tick]``."""
-    import diffrax
-
     span = world.scheme.tick_time
 
     def rates(t: Any, both: Any, drive: Any) -> Any:
@@ -128,20 +169,8 @@ def _solve(world: OdeWorld, params: Any, state: Any, levels: Any, rtol: Any, ato
         return world.drift(both[0], drive, params), jnp.stack(world.read(both[0], drive, params)) / span
 
     def tick(state: Any, row: Any) -> Any:
-        solution = diffrax.diffeqsolve(
-            diffrax.ODETerm(rates),
-            diffrax.Dopri8(),
-            0.0,
-            span,
-            dt0=None,
-            y0=(state, jnp.zeros(len(world.sensors), row.dtype)),
-            args=world.physical(row),
-            stepsize_controller=diffrax.PIDController(rtol=rtol, atol=atol),
-            max_steps=100_000,
-            throw=False,
-        )
-        state, mean = jax.tree.map(lambda x: x[-1], solution.ys)
-        failed = (solution.result != diffrax.RESULTS.successful) | ~jnp.all(jnp.isfinite(mean))
+        start = state, jnp.zeros(len(world.sensors), row.dtype)
+        (state, mean), failed = adaptive_solve(rates, start, span, world.physical(row), rtol=rtol, atol=atol)
         return world.wrap(state), (mean, failed)
 
     return jax.lax.scan(tick, state, levels)[1]

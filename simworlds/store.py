@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import os
+import pkgutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Mapping
@@ -103,20 +104,16 @@ def _source(module: str) -> bytes | None:
     return Path(spec.origin).read_bytes()
 
 
-_ENGINE = tuple(
-    f"simworlds.{name}"
-    for name in (
-        "keys",
-        "elementary",
-        "integrate",
-        "ensemble",
-        "ports",
-        "protocol",
-        "instance",
-        "contracts",
-        "truth",
-    )
-)
+_ENGINE = ("keys", "elementary", "ensemble", "ports", "protocol", "instance", "contracts", "truth")
+
+
+@cache
+def engine_modules() -> tuple[str, ...]:
+    """The modules that any figure of a world rests on."""
+    import simworlds.integrate as schemes
+
+    parts = sorted(part.name for part in pkgutil.iter_modules(schemes.__path__))
+    return tuple(f"simworlds.{name}" for name in (*_ENGINE, *(f"integrate.{part}" for part in parts)))
 
 
 def address_of(instance: Any, kind: str, **more: Any) -> dict[str, Any]:
@@ -138,7 +135,7 @@ def address_of(instance: Any, kind: str, **more: Any) -> dict[str, Any]:
         "law": instance.world.law_version,
         "seed": instance.seed,
         "drawn": drawn.hexdigest()[:16],
-        "code": code_digest(type(instance.world), *_ENGINE),
+        "code": code_digest(type(instance.world), *engine_modules()),
         **environment(),
         **more,
     }

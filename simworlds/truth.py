@@ -20,13 +20,25 @@ CLONES = 8
 _FEWEST_CLONES = 4
 _TOP_UP = 64
 _CALIBRATION = (64, 4)  # protocols, clones
+_TAIL = 16
 
 
 class Ranges(NamedTuple):
-    """Of each channel, in port order: its dynamic range (gauged), and whether it answers to drives."""
+    """Of each channel, in port order and gauged.
+
+    Attributes:
+        dynamic_range: from 1 % to 99 % of its readings, at least 10 sensor-noise standard deviations.
+        lively: whether it answers to drives: whether its range is above that bound.
+        middle: the median reading.
+        wobble: the median sd over the last 16 ticks of a run.
+        last: the last reading of the first run.
+    """
 
     dynamic_range: np.ndarray
     lively: np.ndarray
+    middle: np.ndarray
+    wobble: np.ndarray
+    last: np.ndarray
 
 
 class TruthEnsemble(NamedTuple):
@@ -50,11 +62,7 @@ class TruthEnsemble(NamedTuple):
 
 
 def calibrate(instance: "Instance", store: Store | None = None, progress: Progress | None = None) -> Ranges:
-    """The dynamic range of each channel.
-
-    It is that from 1 % to 99 % of noise-free readings over 64 grammar protocols x 4 clones.
-    A range below 10 sensor-noise standard deviations is raised to that, and its channel is not lively.
-    """
+    """The ranges of each channel, from noise-free readings over 64 grammar protocols x 4 clones."""
     count, clones = _CALIBRATION
 
     def compute() -> dict[str, np.ndarray]:
@@ -66,12 +74,21 @@ def calibrate(instance: "Instance", store: Store | None = None, progress: Progre
         flat = values.reshape(-1, values.shape[-1]).astype(np.float64)
         flat = flat[~np.isnan(flat[:, 0])]
         low, high = np.quantile(flat, [0.01, 0.99], axis=0, method="inverted_cdf")
-        return {"range": high - low}
+        ends = [request.protocol.ticks for request in requests]
+        tails = np.stack([values[k, :, end - _TAIL : end].std(1) for k, end in enumerate(ends)])
+        return {
+            "range": high - low,
+            "middle": np.median(flat, axis=0),
+            "wobble": np.median(tails, axis=(0, 1)),
+            "last": values[0, 0, ends[0] - 1],
+        }
 
     address = address_of(instance, "calibration", protocols=count, clones=clones)
-    measured = (store or Store()).fetch(address, compute)["range"]
-    least = 10 * np.asarray(instance.gauge.sigma, np.float64)
-    return Ranges(np.maximum(measured, least), measured > least)
+    found = (store or Store()).fetch(address, compute)
+    measured, least = found["range"], 10 * np.asarray(instance.gauge.sigma, np.float64)
+    return Ranges(
+        np.maximum(measured, least), measured > least, found["middle"], found["wobble"], found["last"]
+    )
 
 
 def ensemble_of(

@@ -162,15 +162,24 @@ class World(abc.ABC):
         """Levels ``[drive]`` in family order as the NamedTuple of physical values that the law takes."""
         return self.drive_type(*(d.physical(levels[k]) for k, d in enumerate(self.drives)))
 
-    def instance(self, seed: int | str) -> "Instance":
+    def instance(self, seed: int | str, *, redraws: int | None = None) -> "Instance":
         """The instance of this family at a seed.
+
+        Drawn again until it is fit to be explored (see `simworlds.admission`), which takes some ensembles the
+        first time; what came of it is kept in the store.
+
+        Args:
+            seed: a whole number from 0, or a string.
+            redraws: take the draw of this number as it is, 0 being the first, without examining it.
 
         Raises:
             InvalidSeed: if the seed is neither an integer from 0 to 2^63 - 1 nor a non-empty string.
+            Inadmissible: if no draw is fit; says what each lacks.
         """
+        from simworlds.admission import admitted
         from simworlds.instance import draw_instance
 
-        return draw_instance(self, seed)
+        return admitted(self, seed) if redraws is None else draw_instance(self, seed, redraws)
 
     def terms(self, params: Any, levels: Any, *, key: Any = None) -> Any:
         """The law as diffrax terms, so that any diffrax solver runs on it.
@@ -199,6 +208,26 @@ class OdeWorld(World):
         """The rate of change of the state, a NamedTuple like it."""
 
 
+class DelayWorld(World):
+    """A world of delay differential equations: the drift also takes the state as it was some time ago.
+
+    Before the start the state was constant, so the past is continuous.
+
+    Class attributes:
+        longest_lag: the longest delay that an instance may have, in the world's time units.
+    """
+
+    longest_lag: ClassVar[float]
+
+    @abc.abstractmethod
+    def lags(self, params: Any) -> tuple[Any, ...]:
+        """The delays, in the world's time units: each 0 or at least a step."""
+
+    @abc.abstractmethod
+    def drift(self, state: Any, drive: Any, params: Any, past: tuple[Any, ...]) -> Any:
+        """The rate of change of the state, a NamedTuple like it; `past` is the state at each lag ago."""
+
+
 class SdeWorld(World):
     """A world with additive noise: ``dx = drift dt + diffusion dW``."""
 
@@ -209,6 +238,62 @@ class SdeWorld(World):
     @abc.abstractmethod
     def diffusion(self, state: Any, drive: Any, params: Any) -> Any:
         """Noise amplitudes, a NamedTuple like the state in which a field without noise is None."""
+
+
+class AbsorbingWorld(World):
+    """A world with additive noise of which one field is absorbed at 0 and reflected at a wall above.
+
+    Class attributes:
+        absorbing: the name of that field, which has noise.
+        wall: where it is reflected.
+    """
+
+    absorbing: ClassVar[str]
+    wall: ClassVar[float] = 1.0
+
+    @abc.abstractmethod
+    def drift(self, state: Any, drive: Any, params: Any) -> Any:
+        """The deterministic rate of change of the state, a NamedTuple like it."""
+
+    @abc.abstractmethod
+    def diffusion(self, state: Any, drive: Any, params: Any) -> Any:
+        """Noise amplitudes as of an `SdeWorld`; an element of the absorbing field with 0 is not at risk."""
+
+    @abc.abstractmethod
+    def landed(self, before: Any, after: Any, hit: Any, drive: Any, params: Any) -> Any:
+        """The state after a step, with what absorption did to it; `hit` says which elements were absorbed."""
+
+
+class SwitchedWorld(World):
+    """A world of exponentials between switches of gates: ``T_i dx_i/dt = f_i - x_i``.
+
+    Gate i turns on when x_i rises to its upper edge and off when x_i falls to its lower one. A state has the
+    arrays ``x`` and ``b`` (gates, 0 or 1 as floats), and ``rate``, the switches of all gates through a
+    first-order filter, ``tau rate' = -rate + sum_k delta(t - t_k)``; its other fields stand still in a tick.
+    Sensors are affine in ``x``, ``b`` and ``rate``: `read` receives their means over a tick.
+
+    Class attributes:
+        counter_time: the filter's time constant tau, in the world's time units.
+    """
+
+    counter_time: ClassVar[float]
+
+    @abc.abstractmethod
+    def targets(self, state: Any, drive: Any, params: Any) -> Any:
+        """The target f of each x, ``[gate]``; in a tick only ``state.b`` may move it."""
+
+    @abc.abstractmethod
+    def times(self, params: Any) -> Any:
+        """The time constant T of each x, ``[gate]``."""
+
+    @abc.abstractmethod
+    def edges(self, params: Any) -> tuple[Any, Any]:
+        """Where each gate turns off, and where it turns on, which is not below: ``[gate]`` each."""
+
+    def clocked(self, state: Any, drive: Any, params: Any) -> Any:
+        """The state after a tick, with what moves once a tick (a register of past drives)."""
+        del drive, params
+        return state
 
 
 class JumpWorld(World):
@@ -238,3 +323,22 @@ class JumpWorld(World):
         from simworlds.relaxation import diffusion_limit
 
         return self if self.scheme.smooth else diffusion_limit(self)
+
+
+class LatticeWorld(World):
+    """A world of particles on open lattices of single occupancy.
+
+    A state has the fields that `simworlds.integrate.RandomSequential` says: ``cells``, ``entry``, ``exit``.
+    """
+
+    @abc.abstractmethod
+    def sites(self, params: Any) -> Any:
+        """The number of sites N, a whole number as a float."""
+
+    @abc.abstractmethod
+    def rates(self, bond: Any, drive: Any, params: Any) -> tuple[Any, Any, Any]:
+        """Rates at given bonds, numbered from 0 (in) to N (out).
+
+        Those of a hop over the bond, and at the empty or the full site behind it of taking up a particle and
+        of giving one off: arrays like `bond`, or scalars.
+        """

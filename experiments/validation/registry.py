@@ -6,12 +6,21 @@ from collections.abc import Iterable
 from experiments.validation.check import Check
 
 _MODULES = {
-    # "A1": "a1_magnet",
+    "A1": "a1_magnet",
+    "A3": "a3_lattice_conveyor",
+    "B1": "b1_closing_film",
+    "B3": "b3_swarm",
+    "C1": "c1_relay",
+    "D2": "d2_latched_network",
 }
 
 
-def checks_of(names: Iterable[str] | None = None) -> list[Check]:
-    """The checks of some worlds, by identifier, or of all that have any."""
-    wanted = _MODULES if names is None else [name for name in names if name in _MODULES]
-    modules = [importlib.import_module(f"experiments.validation.{_MODULES[name]}") for name in wanted]
+def modules_of(world: str) -> tuple[str, ...]:
+    """The names of the modules that hold a world's checks."""
+    return (f"experiments.validation.{_MODULES[world]}",) if world in _MODULES else ()
+
+
+def checks_of(worlds: Iterable[str]) -> list[Check]:
+    """The checks of some worlds by identifier; a world without any adds none."""
+    modules = [importlib.import_module(name) for world in worlds for name in modules_of(world)]
     return [check for module in modules for check in module.checks()]

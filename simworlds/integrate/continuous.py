@@ -34,30 +34,47 @@ class Heun(Scheme):
 
     def randoms(self, law: Any, params: Params, carried: State, drive: Any, noise: Noise) -> Any:
         """A standard normal for each element of each noisy field, None for the others."""
-        normals, component = [], 0
-        for x, amplitude in zip(carried, law.diffusion(carried, drive, params), strict=True):
-            if amplitude is None:
-                normals.append(None)
-                continue
-            index = jnp.uint32(component) + jnp.arange(jnp.size(x), dtype=jnp.uint32).reshape(jnp.shape(x))
-            normals.append(noise.normal(index, x.dtype))
-            component += jnp.size(x)
-        return normals
+        return normals(law.diffusion(carried, drive, params), carried, noise)[0]
 
     def step(self, law: Any, params: Params, carried: State, drive: Any, randoms: Any) -> State:
         """One step: predictor and corrector share the same increments."""
-        amplitude = law.diffusion(carried, drive, params)
-        root = float(np.sqrt(self.dt))  # a NumPy number would widen the increments under x64
-        kick = [
-            None if z is None else (root * b * z).astype(z.dtype)
-            for b, z in zip(amplitude, randoms, strict=True)
-        ]
+        kick = kicks(law.diffusion(carried, drive, params), randoms, self.dt)
         slope = law.drift(carried, drive, params)
-        ahead = law.drift(_add(shift(carried, self.dt, slope), kick), drive, params)
+        ahead = law.drift(kicked(shift(carried, self.dt, slope), kick), drive, params)
         moved = jax.tree.map(lambda x, a, b: x + self.dt / 2 * (a + b), carried, slope, ahead)
-        return _add(moved, kick)
+        return kicked(moved, kick)
 
 
-def _add(state: State, kicks: list[Any]) -> State:
-    moved = [x if k is None else x + k for x, k in zip(state, kicks, strict=True)]
+def normals(amplitude: State, state: State, noise: Noise) -> tuple[list[Any], int]:
+    """A standard normal for each element of each noisy field, None for the others.
+
+    Returns:
+        The normals, field by field, and the number of components that they took.
+    """
+    drawn, component = [], 0
+    for x, b in zip(state, amplitude, strict=True):
+        if b is None:
+            drawn.append(None)
+            continue
+        drawn.append(noise.normal(components(component, x), x.dtype))
+        component += jnp.size(x)
+    return drawn, component
+
+
+def components(first: int, x: Any) -> Any:
+    """The components of noise for the elements of a field, counted from the first one's."""
+    return jnp.uint32(first) + jnp.arange(jnp.size(x), dtype=jnp.uint32).reshape(jnp.shape(x))
+
+
+def kicks(amplitude: State, drawn: list[Any], dt: float) -> list[Any]:
+    """The noise of one step, ``amplitude sqrt(dt) z``, field by field; None where there is none."""
+    root = float(np.sqrt(dt))  # a NumPy number would widen the increments under x64
+    return [
+        None if z is None else (root * b * z).astype(z.dtype) for b, z in zip(amplitude, drawn, strict=True)
+    ]
+
+
+def kicked(state: State, kick: list[Any]) -> State:
+    """The state plus the noise of one step."""
+    moved = [x if k is None else x + k for x, k in zip(state, kick, strict=True)]
     return type(state)(*moved)

@@ -116,9 +116,26 @@ def cast(tree: Any, dtype: Any) -> Any:
     return jax.tree.map(one, tree)
 
 
-def begin(law: Any, params: Params, noise: Noise, dtype: Any) -> Any:
-    """What the law's scheme carries at the start of one clone, its numbers in a dtype."""
-    return law.scheme.start(law, params, cast(law.initial(params, noise), dtype))
+def begin(law: Any, params: Params, noise: Noise, dtype: Any, nudge: Any = None) -> Any:
+    """What the law's scheme carries at the start of one clone, its numbers in a dtype.
+
+    Args:
+        law: the family.
+        params: its parameters.
+        noise: of the initial state.
+        dtype: of all numbers but packed bits.
+        nudge: moves each number x of the initial state by ``nudge |x|``, or by `nudge` where x is 0.
+    """
+    state = cast(law.initial(params, noise), dtype)
+    if nudge is not None:
+        state = jax.tree.map(partial(_nudged, nudge=nudge), state)
+    return law.scheme.start(law, params, state)
+
+
+def _nudged(x: Any, nudge: Any) -> Any:
+    if jnp.issubdtype(x.dtype, jnp.unsignedinteger):
+        return x
+    return x + nudge * jnp.where(x == 0, 1, jnp.abs(x))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))

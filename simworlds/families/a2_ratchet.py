@@ -1,0 +1,171 @@
+"""A2 Ratchet conveyor: Brownian particles of two mobilities on a periodic potential that may flash or rock.
+
+    dx_i = m_i [-V'(x_i) z + F] dt + sqrt(2 m_i T) dW_i,     V = A [sin x + a2 sin(2 x + phi)],     psi' = 2 pi f
+    z = steady + flashing (1 + tanh(5 sin psi)) / 2 + rocking sin psi
+
+for N = 128 particles; m_i is the mobility of particle i's kind. One of steady, flashing and rocking is 1. The
+square wave has soft edges, which take 7 % of a period from 10 to 90 %: a step resolves them at every f. Lengths
+are in units of the period over 2 pi, forces and T in units of A; a tick is one time unit. With f_i the force in
+brackets, means over particles give the sensors
+
+    <m f>,    <1 / (1 + exp(-20 (cos(x - x0) - cos(pi / 4))))>,    <m (f^2 + T df/dx)>,    2 var(x - u) / tau,
+
+and <m f> over the slow kind: the mean velocity without its noise; the share within pi / 4 of a hidden place x0; the
+heat rate (Sekimoto), on average F <v> plus what the waves put in; and the growth of spread. For the last each
+particle has a follower, tau u' = x - u, so that free particles give 2 m T.
+
+Sources: Stratonovich 1958; Ambegaokar & Halperin 1969 (doi:10.1103/PhysRevLett.22.1364); Astumian & Bier 1994
+(doi:10.1103/PhysRevLett.72.1766); Reimann et al. 2001 (doi:10.1103/PhysRevLett.87.010602); Reimann 2002
+(doi:10.1016/S0370-1573(01)00081-3).
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from simworlds.elementary import sincos
+from simworlds.integrate import Heun
+from simworlds.keys import Draws, Noise
+from simworlds.world import Drive, Grammar, SdeWorld, Sensor
+
+SIZE = 128
+
+
+class Params(NamedTuple):
+    """Parameters of an instance. N is the number of particles, taken from `slow`."""
+
+    slow: Any  # 1 for particles of the slow kind, 0 for the fast one [N]
+    m: Any  # mobilities of the fast and of the slow kind [2]
+    a2: Any  # second harmonic of the potential
+    phi: Any  # its phase
+    steady: Any  # 1 if the potential stands
+    flashing: Any  # 1 if it is switched on and off
+    rocking: Any  # 1 if it is turned over by a sine
+    psi0: Any  # the wave's initial phase
+    x0: Any  # centre of the hidden window
+    tau: Any  # the followers' time constant
+
+
+class State(NamedTuple):
+    """Positions and followers [N], and the wave's phase (a scalar)."""
+
+    x: Any
+    u: Any
+    psi: Any
+
+
+class Ratchet(SdeWorld):
+    """A2: a current without a net force, whose sign depends on the rate; kinds that separate."""
+
+    id = "A2"
+    title = "Ratchet conveyor"
+    track = "A"
+    phenomenon = "net current without net force, its reversal with the rate, separation of two kinds"
+    drives = (
+        Drive("F", -3.0, 3.0, rest=0.5),
+        Drive("A", 0.0, 5.0, rest=0.4),
+        Drive("f", 0.02, 3.0, rest=0.5, log=True),
+        Drive("T", 0.5, 2.0, rest=0.33),
+    )
+    sensors = (
+        Sensor("mean velocity", -2.5, 2.5),
+        Sensor("occupancy", 0.0, 0.8),
+        Sensor("heat", 0.0, 6.0),
+        Sensor("growth of spread", 0.0, 8.0),
+        Sensor("velocity of the slow kind", -1.5, 1.5),
+    )
+    scheme = Heun(dt=0.02, substeps=50)
+    grammar = Grammar(
+        segments=(2, 5),
+        ticks=(16, 56),
+        window=(8, 32),
+        changes=(1, 3),
+        ask={
+            "mean velocity": 1.2,
+            "occupancy": 1.0,
+            "heat": 0.8,
+            "growth of spread": 0.7,
+            "velocity of the slow kind": 0.8,
+        },
+    )
+    lanes = 32
+    mean_fraction = 0.10
+    sd_fraction = 0.05
+
+    def draw(self, draws: Draws) -> Params:
+        """A hidden share of slow particles; a potential that flashes, rocks, or (one in ten) stands."""
+        share = draws.uniform(0.2, 0.8)
+        mode = draws.choice(("steady", "flashing", "rocking"), (0.1, 0.55, 0.35))
+        return Params(
+            slow=(np.arange(SIZE) < round(SIZE * share)).astype(np.float32),
+            m=np.array([1.0, draws.uniform(0.2, 0.5)], np.float32),
+            a2=np.float32(draws.uniform(0.15, 0.35)),
+            phi=np.float32(draws.uniform(0.3, 1.2)),
+            steady=np.float32(mode == "steady"),
+            flashing=np.float32(mode == "flashing"),
+            rocking=np.float32(mode == "rocking"),
+            psi0=np.float32(draws.uniform(0.0, 2 * np.pi)),
+            x0=np.float32(draws.uniform(0.0, 2 * np.pi)),
+            tau=np.float32(draws.uniform(2.0, 4.0)),
+        )
+
+    def limit(self, **changes: Any) -> Params:
+        """One kind of mobility 1 on a standing potential, a2 = 0.25, phi = 0.6; half is called slow."""
+        half = (np.arange(SIZE) < SIZE // 2).astype(np.float64)
+        plain = Params(half, np.ones(2), 0.25, 0.6, 1.0, 0.0, 0.0, 0.0, 0.0, 3.0)
+        return plain._replace(**changes)
+
+    def initial(self, params: Params, noise: Noise) -> State:
+        """A distribution: positions independent and uniform over the period, followers at them."""
+        n = params.slow.shape[0]
+        x = 2 * np.pi * noise.uniform(jnp.arange(n, dtype=jnp.uint32))
+        return State(x=x, u=x, psi=params.psi0)
+
+    def drift(self, state: State, drive: Any, params: Params) -> State:
+        """Velocities without noise, the followers, and the phase."""
+        force, _ = self._force(*sincos(state.x), self._wave(state, params), drive, params)
+        return State(
+            x=self._mobility(params) * force,
+            u=(state.x - state.u) / params.tau,
+            psi=jnp.broadcast_to(2 * np.pi * drive.f, jnp.shape(state.psi)),
+        )
+
+    def diffusion(self, state: State, drive: Any, params: Params) -> State:
+        """sqrt(2 m T) on every position."""
+        return State(x=jnp.sqrt(2 * drive.T * self._mobility(params)), u=None, psi=None)
+
+    def read(self, state: State, drive: Any, params: Params) -> tuple[Any, ...]:
+        """Mean velocity, occupancy, heat rate, growth of spread, mean velocity of the slow kind."""
+        s, c = sincos(state.x)
+        m = self._mobility(params)
+        force, slope = self._force(s, c, self._wave(state, params), drive, params)
+        v = m * force
+        near = c * jnp.cos(params.x0) + s * jnp.sin(params.x0) - float(np.cos(np.pi / 4))
+        away = state.x - state.u
+        return (
+            jnp.mean(v),
+            jnp.mean(1 / (1 + jnp.exp(-20 * near))),
+            jnp.mean(m * (force * force + drive.T * slope)),
+            2 * jnp.mean((away - jnp.mean(away)) ** 2) / params.tau,
+            jnp.mean(v * params.slow) / jnp.mean(params.slow),
+        )
+
+    def wrap(self, state: State) -> State:
+        """Positions within one period, each follower as far from its particle as before; the phase likewise."""
+        x = jnp.mod(state.x, 2 * np.pi)
+        return State(x=x, u=state.u - (state.x - x), psi=jnp.mod(state.psi, 2 * np.pi))
+
+    def _mobility(self, params: Params) -> Any:
+        return params.m[0] + params.slow * (params.m[1] - params.m[0])
+
+    def _wave(self, state: State, params: Params) -> Any:
+        sine = jnp.sin(state.psi)
+        return params.steady + params.flashing * (1 + jnp.tanh(5 * sine)) / 2 + params.rocking * sine
+
+    def _force(self, s: Any, c: Any, z: Any, drive: Any, params: Params) -> tuple[Any, Any]:
+        """-V' z + F and its derivative, from the sine and cosine of x."""
+        p, q = 2 * params.a2 * jnp.cos(params.phi), 2 * params.a2 * jnp.sin(params.phi)
+        c2, s2 = c * c - s * s, 2 * s * c
+        wave = drive.A * z
+        return drive.F - wave * (c + p * c2 - q * s2), wave * (s + 2 * (p * s2 + q * c2))

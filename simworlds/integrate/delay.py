@@ -1,0 +1,199 @@
+"""A scheme for delay differential equations: Runge-Kutta steps over a ring of past nodes."""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from simworlds.integrate.scheme import Params, Scheme, State, shift
+from simworlds.keys import Noise
+
+
+class Memory(NamedTuple):
+    """The state now, and rings of what it was at the latest nodes, the node of step k at k modulo the length.
+
+    Drives switch at nodes, and the slope jumps there: its limits from both sides are kept.
+    """
+
+    state: Any
+    value: Any  # the state at each node
+    left: Any  # its slope at the end of the step that reached the node
+    right: Any  # its slope at the start of the step that left the node
+
+
+class _Span(NamedTuple):
+    """Three nodes a, b, c in a row, between which a delayed time passes during a step.
+
+    At the step's start it is `theta` of a step past a, at its end `theta` past b.
+    """
+
+    ratio: Any  # the delay in steps
+    theta: Any
+    a: Any
+    b: Any
+    c: Any
+    a_right: Any
+    b_left: Any
+    b_right: Any
+    c_left: Any
+
+
+class DelayRK4(Scheme):
+    """The classical Runge-Kutta scheme for ``dx/dt = law.drift(x, drive, params, past)``, delays constant.
+
+    ``past`` is a tuple with the state as it was at each of ``law.lags(params)`` ago, from the cubic Hermite
+    interpolant through values and slopes at the nodes (Bellen & Zennaro 2003, Numerical Methods for Delay
+    Differential Equations). Before the start the state was constant. Order four, for any delay of at least a
+    step and for a delay of 0, with one reservation: where the slope jumped, by a switch of drives or by the
+    start, a delay that is no whole number of steps sees the kink inside a step. The value at mid-step is then
+    set such that Simpson's rule is exact for the kink, which leaves an error of order ``dt^3`` for each. A
+    delay between 0 and a step reaches into the step that is being taken, where a parabola from the node to
+    the stage stands for the interpolant: order two. Trajectories are continuous in the delays throughout, and
+    derivatives with respect to them hold to the order of the scheme.
+
+    The rings hold ``law.longest_lag``. A delay that is longer, or negative, makes the state NaN, which the
+    ensemble reports as a divergence.
+    """
+
+    def length(self, law: Any) -> int:
+        """Nodes of a ring: those that the longest delay spans, the next, and two for rounding."""
+        return math.ceil(law.longest_lag / self.dt) + 3
+
+    def start(self, law: Any, params: Params, state: State) -> Memory:
+        """The state with a constant past."""
+        del params
+        length = self.length(law)
+        value = jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *jnp.shape(x))), state)
+        still = jax.tree.map(jnp.zeros_like, value)
+        return Memory(state, value, still, still)
+
+    def seen(self, carried: Memory) -> State:
+        """The state now."""
+        return carried.state
+
+    def wrap(self, law: Any, carried: Memory) -> Memory:
+        """The state with its angles within a turn, and its past moved along by as many turns."""
+        wrapped = law.wrap(carried.state)
+
+        def move(ring: Any, before: Any, after: Any) -> Any:
+            return ring if after is before else ring + (after - before)
+
+        return carried._replace(
+            state=wrapped, value=jax.tree.map(move, carried.value, carried.state, wrapped)
+        )
+
+    def randoms(self, law: Any, params: Params, carried: Memory, drive: Any, noise: Noise) -> Any:
+        """The step's number, which is the same for all clones: so rings are sliced, not gathered."""
+        del law, params, carried, drive
+        return noise.step.astype(jnp.int32)
+
+    def step(self, law: Any, params: Params, carried: Memory, drive: Any, randoms: Any) -> Memory:
+        """One step: four stages, and the slope at its end."""
+        x, h, k = carried.state, self.dt, randoms
+        places = [self._place(law, lag) for lag in law.lags(params)]
+        spans = [self._span(law, carried, k, *place) for place in places]
+        k1 = _like(law.drift(x, drive, params, tuple(_cubic(s, False, s.theta, h) for s in spans)), x)
+        right = self._put(law, carried.right, k1, k)
+        # A delay of one step reads the slope that was only now written.
+        spans = [
+            span._replace(b_right=self._get(law, right, k - nodes + 1))
+            for span, (_, nodes, _) in zip(spans, places, strict=True)
+        ]
+        middle = [_middle(span, h) for span in spans]
+        end = [_cubic(span, True, span.theta, h) for span in spans]
+
+        def slope(stage: State, fraction: float, delayed: list[State]) -> State:
+            near = (
+                _within(span, ring, x, k1, stage, fraction, h)
+                for span, ring in zip(spans, delayed, strict=True)
+            )
+            return _like(law.drift(stage, drive, params, tuple(near)), x)
+
+        k2 = slope(shift(x, h / 2, k1), 0.5, middle)
+        k3 = slope(shift(x, h / 2, k2), 0.5, middle)
+        k4 = slope(shift(x, h, k3), 1.0, end)
+        sixth = h / 6
+        after = jax.tree.map(lambda x, a, b, c, d: x + sixth * (a + 2 * (b + c) + d), x, k1, k2, k3, k4)
+        last = slope(after, 1.0, end)
+        return Memory(
+            after,
+            self._put(law, carried.value, after, k + 1),
+            self._put(law, carried.left, last, k + 1),
+            right,
+        )
+
+    def _place(self, law: Any, lag: Any) -> tuple[Any, Any, Any]:
+        """A delay in steps, as whole nodes back, and the part of a step forward again."""
+        ratio = jnp.where((lag >= 0) & (lag <= law.longest_lag), lag, jnp.nan) / self.dt
+        # At least one node back: a delay of 0 then sees its own node from the left.
+        nodes = jnp.maximum(jnp.ceil(ratio), 1)
+        return ratio, nodes.astype(jnp.int32), nodes - ratio
+
+    def _span(self, law: Any, carried: Memory, k: Any, ratio: Any, nodes: Any, theta: Any) -> _Span:
+        def at(ring: State, ahead: int) -> State:
+            return self._get(law, ring, k - nodes + ahead)
+
+        _, value, left, right = carried
+        return _Span(
+            ratio, theta, *(at(value, i) for i in range(3)), at(right, 0), at(left, 1), None, at(left, 2)
+        )
+
+    def _get(self, law: Any, ring: State, node: Any) -> State:
+        slot = jnp.mod(node, self.length(law))
+        return jax.tree.map(lambda r: jax.lax.dynamic_index_in_dim(r, slot, keepdims=False), ring)
+
+    def _put(self, law: Any, ring: State, now: State, node: Any) -> State:
+        slot = jnp.mod(node, self.length(law))
+        return jax.tree.map(lambda r, x: jax.lax.dynamic_update_index_in_dim(r, x, slot, 0), ring, now)
+
+
+def _like(slope: State, state: State) -> State:
+    """The slope in the shape and type of the state, as rings hold it."""
+    return jax.tree.map(lambda v, x: jnp.broadcast_to(v, jnp.shape(x)).astype(x.dtype), slope, state)
+
+
+def _cubic(span: _Span, second: bool, s: Any, h: float) -> State:
+    """The state at `s` of a step past a, or past b: the cubic through values and slopes at both ends."""
+    ends = (
+        (span.b, span.b_right, span.c, span.c_left) if second else (span.a, span.a_right, span.b, span.b_left)
+    )
+    r = 1 - s
+
+    def one(x: Any, v: Any, y: Any, w: Any) -> Any:
+        return r * r * ((1 + 2 * s) * x + s * h * v) + s * s * ((1 + 2 * r) * y - r * h * w)
+
+    return jax.tree.map(one, *ends)
+
+
+def _middle(span: _Span, h: float) -> State:
+    """The delayed state at mid-step, set such that Simpson's rule is exact for a kink inside the step.
+
+    The delayed time passes b when `theta` of the step is left. A kink of unit slope there integrates to
+    ``theta^2 / 2`` steps squared, of which Simpson's rule sees ``(4 max(theta - 1/2, 0) + theta) / 6``; the
+    value at mid-step counts 4/6.
+    """
+    theta = span.theta
+    missed = theta * theta / 2 - (4 * jnp.maximum(theta - 0.5, 0) + theta) / 6
+
+    def one(early: Any, late: Any, left: Any, right: Any) -> Any:
+        return jnp.where(theta < 0.5, early, late) + 1.5 * h * missed * (right - left)
+
+    early, late = _cubic(span, False, theta + 0.5, h), _cubic(span, True, theta - 0.5, h)
+    return jax.tree.map(one, early, late, span.b_left, span.b_right)
+
+
+def _within(span: _Span, ring: State, x: State, k1: State, stage: State, fraction: float, h: float) -> State:
+    """The delayed state of a stage: from the rings, or within the step if the delay is that short.
+
+    Within it, a parabola leaves x with slope k1 and meets the stage at `fraction` of the step: a delay of 0
+    gives the stage itself.
+    """
+    ahead = fraction - span.ratio
+    bend = (ahead / fraction) ** 2
+
+    def one(past: Any, x: Any, k1: Any, stage: Any) -> Any:
+        near = x + ahead * h * k1 + bend * (stage - x - fraction * h * k1)
+        return jnp.where(ahead > 0, near, past)
+
+    return jax.tree.map(one, ring, x, k1, stage)
