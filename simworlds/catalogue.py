@@ -28,6 +28,8 @@ _FAMILIES = (
     "b3_swarm:Swarm",
     "c1_relay:Relay",
     "c2_chemical_clock:ChemicalClock",
+    "c3_food_chain:FoodChain",
+    "c4_homeostat:Homeostat",
     "d2_latched_network:LatchedNetwork",
     "d4_resonator:Resonator",
 )

@@ -169,7 +169,7 @@ def _draw_contract(
 ) -> Contract:
     protocol = grammar_protocol(instance, draws)
     ends = np.cumsum([segment.ticks for segment in protocol.segments])
-    chosen = len(ends) - 1 if draws.chance(0.7) else draws.integer(1, len(ends) - 1)
+    chosen = len(ends) - 1 if draws.chance(0.7) else draws.integer(min(1, len(ends) - 1), len(ends) - 1)
     stop = int(ends[chosen]) - draws.integer(0, protocol.segments[chosen].ticks // 4)
     length = draws.integer(*instance.world.grammar.window)
     port = draws.choice(instance.sensor_ports, weights)

@@ -60,7 +60,7 @@ class Network:
         self.parameters = {
             str(k): _number(v, f"parameter {k}") for k, v in data.get("parameters", {}).items()
         }
-        boundary = set(data.get("boundary") or ())
+        boundary = {str(s) for s in data.get("boundary") or ()}
         self.rules = {k: Expression(v, f"rule {k}") for k, v in (data.get("rules") or {}).items()}
         names = [str(r.get("name", k)) for k, r in enumerate(data["reactions"])]
         self.rates = [
@@ -125,23 +125,29 @@ class Network:
         return tuple(jnp.maximum(jnp.broadcast_to(rate(values), jnp.shape(like)), 0) for rate in self.rates)
 
     def fired(self, counts: Sequence[Any], t: Any, armed: Sequence[Any]) -> tuple[tuple[Any, ...], Any]:
-        """Counts after the events whose triggers turned true, and each trigger's state.
+        """Counts after the events whose triggers turned true, and whether each trigger is false now.
 
         Args:
             counts: before the events.
             t: the time.
             armed: whether each trigger was false before.
         """
-        values = self.values(counts, t)
-        now, after = [], list(counts)
         order = list(self.species)
-        for event, was_false in zip(self.events, armed, strict=True):
-            true = jnp.asarray(event.trigger(values))
-            for target, value in event.assign.items():
-                i = order.index(target)
-                after[i] = jnp.where(true & was_false, value(values), after[i])
-            now.append(~true)
-        return tuple(after), tuple(now)
+        now, waiting = tuple(counts), list(armed)
+        for _ in self.events:  # what one assigns may trigger another
+            values, after, fired = self.values(now, t), list(now), []
+            for event, was_false in zip(self.events, waiting, strict=True):
+                fired.append(was_false & jnp.asarray(event.trigger(values)))
+                for target, value in event.assign.items():
+                    i = order.index(target)
+                    after[i] = jnp.where(fired[-1], value(values), after[i])
+            now = tuple(after)
+            values = self.values(now, t)
+            waiting = [
+                ~jnp.asarray(event.trigger(values)) | (was_false & ~this)
+                for event, was_false, this in zip(self.events, waiting, fired, strict=True)
+            ]
+        return now, tuple(waiting)
 
 
 def _number(value: Any, what: str) -> float:
@@ -170,14 +176,14 @@ class _Counts(NamedTuple):
 
 
 class _Law:
-    """A network in the form that tau-leaping takes."""
+    """A network in the form that tau-leaping takes, its time in units of `params`."""
 
     def __init__(self, network: Network):
         self.network, self.changes = network, network.changes
 
     def propensities(self, state: _Counts, drive: Any, params: Any) -> tuple[Any, ...]:
-        del drive, params
-        return self.network.propensities(state.n)
+        del drive
+        return tuple(params * rate for rate in self.network.propensities(state.n))
 
     def drift(self, state: _Counts, drive: Any, params: Any) -> _Counts:
         del drive, params
@@ -197,7 +203,7 @@ class _Run(NamedTuple):
 
 def exact_runs(
     network: Network,
-    times: Sequence[float],
+    times: Sequence[float] | np.ndarray,
     runs: int,
     *,
     name: str = "network",
@@ -237,7 +243,12 @@ def exact_runs(
 
 
 def leap_runs(
-    network: Network, times: Sequence[float], runs: int, *, step: float = 0.1, name: str = "network"
+    network: Network,
+    times: Sequence[float] | np.ndarray,
+    runs: int,
+    *,
+    step: float = 0.1,
+    name: str = "network",
 ) -> Float[np.ndarray, "run time output"]:
     """Runs of a network by midpoint tau-leaping; see `exact_runs`.
 
@@ -256,12 +267,12 @@ def leap_runs(
 
     def between(run: _Run, start: Any, end: Any, stream: Words) -> _Run:
         span = (end - start) / leaps
-        scheme = TauLeap(span, 1)
+        scheme = TauLeap(1.0, 1)
 
         def leap(k: Any, run: _Run) -> _Run:
             state = _Counts(run.counts)
-            numbers = scheme.randoms(law, None, state, None, Noise(stream, run.used.astype(jnp.uint32)))
-            counts = scheme.step(law, None, state, None, numbers).n
+            numbers = scheme.randoms(law, span, state, None, Noise(stream, run.used.astype(jnp.uint32)))
+            counts = scheme.step(law, span, state, None, numbers).n
             counts, armed = network.fired(counts, start + (k + 1) * span, run.armed)
             return _Run(counts, armed, run.used + 1, run.finished)
 
@@ -270,7 +281,7 @@ def leap_runs(
     return _runs(network, times, runs, name, between)
 
 
-def _grid(network: Network, times: Sequence[float]) -> np.ndarray:
+def _grid(network: Network, times: Sequence[float] | np.ndarray) -> np.ndarray:
     """Readings and the times of events between them, increasing."""
     wanted = np.asarray(times, np.float64)
     if wanted.ndim != 1 or not len(wanted) or wanted[0] < 0 or np.any(np.diff(wanted) <= 0):
@@ -279,7 +290,9 @@ def _grid(network: Network, times: Sequence[float]) -> np.ndarray:
     return np.unique(np.concatenate([[0.0], wanted, stops]))
 
 
-def _runs(network: Network, times: Sequence[float], runs: int, name: str, between: Any) -> np.ndarray:
+def _runs(
+    network: Network, times: Sequence[float] | np.ndarray, runs: int, name: str, between: Any
+) -> np.ndarray:
     grid = _grid(network, times)
     kept = np.searchsorted(grid, np.asarray(times, np.float64))
     role = role_words("network", 0, "process", name)

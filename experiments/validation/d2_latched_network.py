@@ -11,9 +11,10 @@ import numpy as np
 
 from experiments.validation.check import Check, Measured
 from experiments.validation.runs import Run
-from simworlds.families.d2_latched_network import NODES, LatchedNetwork
+from simworlds.catalogue import load
 
-WORLD = LatchedNetwork()
+WORLD = load("D2")
+NODES = len(WORLD.limit().T)
 GLASS = "Glass & Pasternack 1978, doi:10.1007/BF02547797"
 ASTROM = "Astrom & Hagglund 1984, doi:10.1016/0005-1098(84)90014-1"
 PREISACH = "Preisach 1935, doi:10.1007/BF01349418; Mayergoyz 1986"

@@ -11,6 +11,8 @@ _MODULES = {
     "B1": "b1_closing_film",
     "B3": "b3_swarm",
     "C1": "c1_relay",
+    "C3": "c3_food_chain",
+    "C4": "c4_homeostat",
     "D2": "d2_latched_network",
 }
 

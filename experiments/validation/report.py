@@ -141,10 +141,10 @@ def page(rows: Sequence[Row]) -> str:
     failed = sum(not row.passed for row in rows)
     return (
         "# Published and analytic values against measured ones\n\n"
-        "Made by `simworlds validate --out docs/validation.md`. A row passes if measured and published "
-        "differ by no more than what is allowed and four standard errors. Rows with the source *step 0 "
-        "limit* compare a family with itself: at half its step, with adaptive solves by diffrax, in the other "
-        "precision, and its derivatives with central differences.\n\n"
+        "Made by `simworlds validate --out docs/validation.md`. A row passes if measured and published\n"
+        "differ by no more than what is allowed and four standard errors. Rows with the source *step 0\n"
+        "limit* compare a family with itself: at half its step, with adaptive solves by diffrax, in the\n"
+        "other precision, and its derivatives with central differences.\n\n"
         f"{len(rows)} checks, {failed} failed. Version {where['version']}, JAX {where['jax']}, "
         f"{where['backend']}.\n\n" + markdown_table(rows)
     )

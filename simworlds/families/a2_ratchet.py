@@ -1,18 +1,17 @@
 """A2 Ratchet conveyor: Brownian particles of two mobilities on a periodic potential that may flash or rock.
 
-    dx_i = m_i [-V'(x_i) z + F] dt + sqrt(2 m_i T) dW_i,     V = A [sin x + a2 sin(2 x + phi)],     psi' = 2 pi f
-    z = steady + flashing (1 + tanh(5 sin psi)) / 2 + rocking sin psi
+    dx_i = v_i dt + sqrt(2 m_i T) dW_i,    v_i = m_i [-A U'(x_i) z + F],    U = sin x + a2 sin(2 x + phi)
+    z = steady + flashing (1 + tanh(3 sin psi)) / 2 + rocking sin psi,      psi' = 2 pi f
 
 for N = 128 particles; m_i is the mobility of particle i's kind. One of steady, flashing and rocking is 1. The
-square wave has soft edges, which take 7 % of a period from 10 to 90 %: a step resolves them at every f. Lengths
-are in units of the period over 2 pi, forces and T in units of A; a tick is one time unit. With f_i the force in
-brackets, means over particles give the sensors
+square wave has soft edges, 12 % of a period from 10 to 90 %, so that a step resolves them at every f. The
+potential's period is 2 pi, the fast kind's mobility 1; a tick is half a time unit. The sensors are
 
-    <m f>,    <1 / (1 + exp(-20 (cos(x - x0) - cos(pi / 4))))>,    <m (f^2 + T df/dx)>,    2 var(x - u) / tau,
+    <v>,    <1 / (1 + exp(-20 (cos(x - x0) - cos(pi / 4))))>,    F <v> + A <U> z',    2 var(x - u) / tau
 
-and <m f> over the slow kind: the mean velocity without its noise; the share within pi / 4 of a hidden place x0; the
-heat rate (Sekimoto), on average F <v> plus what the waves put in; and the growth of spread. For the last each
-particle has a follower, tau u' = x - u, so that free particles give 2 m T.
+and <v> over the slow kind, where <> is the mean over particles: the mean velocity (noise left out), the share
+within pi / 4 of a hidden place, the power put in by the tilt and the wave, which leaves as heat, and the growth of
+spread. For the last each particle has a follower, tau u' = x - u, so that free particles give 2 m T.
 
 Sources: Stratonovich 1958; Ambegaokar & Halperin 1969 (doi:10.1103/PhysRevLett.22.1364); Astumian & Bier 1994
 (doi:10.1103/PhysRevLett.72.1766); Reimann et al. 2001 (doi:10.1103/PhysRevLett.87.010602); Reimann 2002
@@ -65,17 +64,17 @@ class Ratchet(SdeWorld):
     drives = (
         Drive("F", -3.0, 3.0, rest=0.5),
         Drive("A", 0.0, 5.0, rest=0.4),
-        Drive("f", 0.02, 3.0, rest=0.5, log=True),
+        Drive("f", 0.04, 3.0, rest=0.5, log=True),
         Drive("T", 0.5, 2.0, rest=0.33),
     )
     sensors = (
         Sensor("mean velocity", -2.5, 2.5),
         Sensor("occupancy", 0.0, 0.8),
-        Sensor("heat", 0.0, 6.0),
+        Sensor("power", -0.5, 6.0),
         Sensor("growth of spread", 0.0, 8.0),
         Sensor("velocity of the slow kind", -1.5, 1.5),
     )
-    scheme = Heun(dt=0.02, substeps=50)
+    scheme = Heun(dt=0.0125, substeps=40)
     grammar = Grammar(
         segments=(2, 5),
         ticks=(16, 56),
@@ -84,7 +83,7 @@ class Ratchet(SdeWorld):
         ask={
             "mean velocity": 1.2,
             "occupancy": 1.0,
-            "heat": 0.8,
+            "power": 0.8,
             "growth of spread": 0.7,
             "velocity of the slow kind": 0.8,
         },
@@ -124,9 +123,10 @@ class Ratchet(SdeWorld):
 
     def drift(self, state: State, drive: Any, params: Params) -> State:
         """Velocities without noise, the followers, and the phase."""
-        force, _ = self._force(*sincos(state.x), self._wave(state, params), drive, params)
+        z, _ = self._wave(state, drive, params)
+        _, slope = self._potential(*sincos(state.x), params)
         return State(
-            x=self._mobility(params) * force,
+            x=self._mobility(params) * (drive.F - drive.A * z * slope),
             u=(state.x - state.u) / params.tau,
             psi=jnp.broadcast_to(2 * np.pi * drive.f, jnp.shape(state.psi)),
         )
@@ -136,17 +136,17 @@ class Ratchet(SdeWorld):
         return State(x=jnp.sqrt(2 * drive.T * self._mobility(params)), u=None, psi=None)
 
     def read(self, state: State, drive: Any, params: Params) -> tuple[Any, ...]:
-        """Mean velocity, occupancy, heat rate, growth of spread, mean velocity of the slow kind."""
+        """Mean velocity, occupancy, power, growth of spread, mean velocity of the slow kind."""
         s, c = sincos(state.x)
-        m = self._mobility(params)
-        force, slope = self._force(s, c, self._wave(state, params), drive, params)
-        v = m * force
+        z, z_rate = self._wave(state, drive, params)
+        U, slope = self._potential(s, c, params)
+        v = self._mobility(params) * (drive.F - drive.A * z * slope)
         near = c * jnp.cos(params.x0) + s * jnp.sin(params.x0) - float(np.cos(np.pi / 4))
         away = state.x - state.u
         return (
             jnp.mean(v),
             jnp.mean(1 / (1 + jnp.exp(-20 * near))),
-            jnp.mean(m * (force * force + drive.T * slope)),
+            drive.F * jnp.mean(v) + drive.A * jnp.mean(U) * z_rate,
             2 * jnp.mean((away - jnp.mean(away)) ** 2) / params.tau,
             jnp.mean(v * params.slow) / jnp.mean(params.slow),
         )
@@ -159,13 +159,16 @@ class Ratchet(SdeWorld):
     def _mobility(self, params: Params) -> Any:
         return params.m[0] + params.slow * (params.m[1] - params.m[0])
 
-    def _wave(self, state: State, params: Params) -> Any:
-        sine = jnp.sin(state.psi)
-        return params.steady + params.flashing * (1 + jnp.tanh(5 * sine)) / 2 + params.rocking * sine
+    def _wave(self, state: State, drive: Any, params: Params) -> tuple[Any, Any]:
+        """The wave z and its rate of change z'."""
+        sine, cosine = jnp.sin(state.psi), jnp.cos(state.psi)
+        edge = jnp.tanh(3 * sine)
+        z = params.steady + params.flashing * (1 + edge) / 2 + params.rocking * sine
+        slope = params.flashing * 1.5 * (1 - edge * edge) * cosine + params.rocking * cosine
+        return z, 2 * np.pi * drive.f * slope
 
-    def _force(self, s: Any, c: Any, z: Any, drive: Any, params: Params) -> tuple[Any, Any]:
-        """-V' z + F and its derivative, from the sine and cosine of x."""
-        p, q = 2 * params.a2 * jnp.cos(params.phi), 2 * params.a2 * jnp.sin(params.phi)
-        c2, s2 = c * c - s * s, 2 * s * c
-        wave = drive.A * z
-        return drive.F - wave * (c + p * c2 - q * s2), wave * (s + 2 * (p * s2 + q * c2))
+    def _potential(self, s: Any, c: Any, params: Params) -> tuple[Any, Any]:
+        """U and U', from the sine and cosine of x."""
+        p, q = params.a2 * jnp.cos(params.phi), params.a2 * jnp.sin(params.phi)
+        s2, c2 = 2 * s * c, c * c - s * s
+        return s + p * s2 + q * c2, c + 2 * (p * c2 - q * s2)

@@ -83,8 +83,8 @@ class Swarm(SdeWorld):
     drives = (
         Drive("al", 0.03, 0.08, rest=0.4),
         Drive("D", 0.5, 1.5, rest=0.5),
-        Drive("P", 0.0, 8.0, rest=0.0),
-        Drive("v0", -0.5, 0.5, rest=0.5),
+        Drive("P", 0.0, 10.0, rest=0.0),
+        Drive("v0", 0.0, 1.0, rest=0.0),
     )
     sensors = (
         Sensor("density in window 1", 0.0, 120.0),
@@ -103,8 +103,8 @@ class Swarm(SdeWorld):
             "density in window 1": 1.0,
             "density in window 2": 1.0,
             "density in window 3": 1.0,
-            "total signal": 0.4,
-            "spectral order": 1.0,
+            "total signal": 0.5,
+            "spectral order": 1.5,
         },
     )
     branches = ("in window 1", "in window 2", "in window 3", "elsewhere", "uniform")
@@ -128,7 +128,7 @@ class Swarm(SdeWorld):
         gaps = [draws.uniform(4.0, 8.0) for _ in range(WINDOWS)]
         values = Params(
             second=(np.arange(SIZE) < round(SIZE * share)),
-            chi=critical * draws.uniform(0.8, 2.2),
+            chi=critical * draws.uniform(0.8, 2.0),
             r_chi=r_chi,
             r_al=r_al,
             Dc=Dc,

@@ -86,9 +86,9 @@ class FoodChain(OdeWorld):
         Sensor("chlorophyll", 0.0, 4.0),
         Sensor("grazer count", 0.0, 1.5),
         Sensor("nutrient", 0.0, 4.0),
-        Sensor("oxygen", 0.0, 2.0),
+        Sensor("oxygen", 0.2, 2.0),
     )
-    scheme = RK4(dt=0.05, substeps=20)
+    scheme = RK4(dt=0.025, substeps=40)
     grammar = Grammar(
         segments=(2, 4),
         ticks=(30, 80),
@@ -122,7 +122,7 @@ class FoodChain(OdeWorld):
             kx=draws.uniform(0.02, 0.2),
             px=draws.uniform(0.2, 0.8),
             ka=draws.uniform(0.4, 1.0),
-            om=draws.uniform(0.8, 1.6),
+            om=draws.uniform(0.8, 1.2),
             oc=draws.uniform(0.1, 0.3),
             op=draws.uniform(0.5, 1.5),
         )

@@ -76,7 +76,7 @@ class Homeostat(OdeWorld):
         Sensor("outgoing flux", 200.0, 700.0, "W/m2"),
         Sensor("near infrared", 0.1, 0.8),
     )
-    scheme = RK4(dt=0.05, substeps=20)
+    scheme = RK4(dt=0.02, substeps=50)
     grammar = Grammar(
         segments=(2, 4),
         ticks=(32, 80),
@@ -120,9 +120,7 @@ class Homeostat(OdeWorld):
     def initial(self, params: Params, noise: Noise) -> State:
         """A point: each kind that exists on a fifth of the ground, at 22.5 degrees Celsius."""
         del noise
-        return State(
-            a=tuple(0.2 * params.p[k] for k in range(KINDS)), T=22.5 * jnp.ones_like(params.To)
-        )
+        return State(a=tuple(0.2 * params.p[k] for k in range(KINDS)), T=22.5 * jnp.ones_like(params.To))
 
     def drift(self, state: State, drive: Any, params: Params) -> State:
         """The law, term by term."""

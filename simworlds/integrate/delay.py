@@ -13,13 +13,25 @@ from simworlds.keys import Noise
 class Memory(NamedTuple):
     """The state now, and rings of what it was at the latest nodes, the node of step k at k modulo the length.
 
-    Drives switch at nodes, and the slope jumps there: its limits from both sides are kept.
+    Drives switch at nodes, and the slope jumps there: its limits from both sides are kept. What belongs to
+    the newest node enters the rings a step later: a loop updates a ring in place if the new entry was carried
+    into the step, and copies all of it if the entry comes of reading the ring.
     """
 
     state: Any
-    value: Any  # the state at each node
-    left: Any  # its slope at the end of the step that reached the node
-    right: Any  # its slope at the start of the step that left the node
+    arrival: Any  # the slope at the end of the step that reached this node
+    departure: Any  # the slope at the start of that step, which left the node before
+    value: Any  # ring of states
+    left: Any  # ring of slopes on arrival
+    right: Any  # ring of slopes on departure
+
+
+class _Place(NamedTuple):
+    """A delay in steps, as whole nodes back, and the part of a step forward again."""
+
+    ratio: Any
+    nodes: Any
+    theta: Any
 
 
 class _Span(NamedTuple):
@@ -28,7 +40,7 @@ class _Span(NamedTuple):
     At the step's start it is `theta` of a step past a, at its end `theta` past b.
     """
 
-    ratio: Any  # the delay in steps
+    ratio: Any
     theta: Any
     a: Any
     b: Any
@@ -65,8 +77,8 @@ class DelayRK4(Scheme):
         del params
         length = self.length(law)
         value = jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *jnp.shape(x))), state)
-        still = jax.tree.map(jnp.zeros_like, value)
-        return Memory(state, value, still, still)
+        still, none = jax.tree.map(jnp.zeros_like, (state, value))
+        return Memory(state, still, still, value, none, none)
 
     def seen(self, carried: Memory) -> State:
         """The state now."""
@@ -91,15 +103,13 @@ class DelayRK4(Scheme):
     def step(self, law: Any, params: Params, carried: Memory, drive: Any, randoms: Any) -> Memory:
         """One step: four stages, and the slope at its end."""
         x, h, k = carried.state, self.dt, randoms
+        value = self._put(law, carried.value, x, k)
+        left = self._put(law, carried.left, carried.arrival, k)
+        right = self._put(law, carried.right, carried.departure, k - 1)
         places = [self._place(law, lag) for lag in law.lags(params)]
-        spans = [self._span(law, carried, k, *place) for place in places]
+        spans = [self._span(law, value, left, right, k - place.nodes, place) for place in places]
         k1 = _like(law.drift(x, drive, params, tuple(_cubic(s, False, s.theta, h) for s in spans)), x)
-        right = self._put(law, carried.right, k1, k)
-        # A delay of one step reads the slope that was only now written.
-        spans = [
-            span._replace(b_right=self._get(law, right, k - nodes + 1))
-            for span, (_, nodes, _) in zip(spans, places, strict=True)
-        ]
+        spans = [_departed(span, place, k1) for span, place in zip(spans, places, strict=True)]
         middle = [_middle(span, h) for span in spans]
         end = [_cubic(span, True, span.theta, h) for span in spans]
 
@@ -115,37 +125,40 @@ class DelayRK4(Scheme):
         k4 = slope(shift(x, h, k3), 1.0, end)
         sixth = h / 6
         after = jax.tree.map(lambda x, a, b, c, d: x + sixth * (a + 2 * (b + c) + d), x, k1, k2, k3, k4)
-        last = slope(after, 1.0, end)
-        return Memory(
-            after,
-            self._put(law, carried.value, after, k + 1),
-            self._put(law, carried.left, last, k + 1),
-            right,
-        )
+        return Memory(after, slope(after, 1.0, end), k1, value, left, right)
 
-    def _place(self, law: Any, lag: Any) -> tuple[Any, Any, Any]:
-        """A delay in steps, as whole nodes back, and the part of a step forward again."""
+    def _place(self, law: Any, lag: Any) -> _Place:
         ratio = jnp.where((lag >= 0) & (lag <= law.longest_lag), lag, jnp.nan) / self.dt
         # At least one node back: a delay of 0 then sees its own node from the left.
         nodes = jnp.maximum(jnp.ceil(ratio), 1)
-        return ratio, nodes.astype(jnp.int32), nodes - ratio
+        return _Place(ratio, nodes.astype(jnp.int32), nodes - ratio)
 
-    def _span(self, law: Any, carried: Memory, k: Any, ratio: Any, nodes: Any, theta: Any) -> _Span:
-        def at(ring: State, ahead: int) -> State:
-            return self._get(law, ring, k - nodes + ahead)
-
-        _, value, left, right = carried
-        return _Span(
-            ratio, theta, *(at(value, i) for i in range(3)), at(right, 0), at(left, 1), None, at(left, 2)
-        )
+    def _span(self, law: Any, value: State, left: State, right: State, node: Any, place: _Place) -> _Span:
+        a, b, c = (self._get(law, value, node + i) for i in range(3))
+        a_right, b_right = (self._get(law, right, node + i) for i in range(2))
+        b_left, c_left = (self._get(law, left, node + i) for i in (1, 2))
+        return _Span(place.ratio, place.theta, a, b, c, a_right, b_left, b_right, c_left)
 
     def _get(self, law: Any, ring: State, node: Any) -> State:
         slot = jnp.mod(node, self.length(law))
-        return jax.tree.map(lambda r: jax.lax.dynamic_index_in_dim(r, slot, keepdims=False), ring)
+        return jax.tree.map(
+            lambda r: jax.lax.dynamic_index_in_dim(r, slot, keepdims=False, allow_negative_indices=False),
+            ring,
+        )
 
     def _put(self, law: Any, ring: State, now: State, node: Any) -> State:
         slot = jnp.mod(node, self.length(law))
-        return jax.tree.map(lambda r, x: jax.lax.dynamic_update_index_in_dim(r, x, slot, 0), ring, now)
+        return jax.tree.map(
+            lambda r, x: jax.lax.dynamic_update_index_in_dim(r, x, slot, 0, allow_negative_indices=False),
+            ring,
+            now,
+        )
+
+
+def _departed(span: _Span, place: _Place, k1: State) -> _Span:
+    """The span with the slope at the start of this step, which a delay of one step reaches."""
+    newest = place.nodes == 1
+    return span._replace(b_right=jax.tree.map(lambda old, new: jnp.where(newest, new, old), span.b_right, k1))
 
 
 def _like(slope: State, state: State) -> State:

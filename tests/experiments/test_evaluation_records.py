@@ -24,7 +24,7 @@ LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 @pytest.fixture(scope="module")
 def instance():
-    return load("B2").instance(0)
+    return load("B2").instance(0, redraws=0)
 
 
 @pytest.fixture(scope="module")
@@ -357,7 +357,7 @@ def test_a_record_that_cannot_be_written_is_an_error(tmp_path, record):
 
 def test_provenance_names_the_instance(instance):
     assert json.loads(to_bytes(provenance(instance)))["world"] == "B2"
-    assert provenance(load("C2").instance("sealed"))["seed"] == "sealed"
+    assert provenance(load("C2").instance("sealed", redraws=0))["seed"] == "sealed"
 
 
 @pytest.mark.parametrize(

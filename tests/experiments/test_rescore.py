@@ -20,7 +20,7 @@ from simworlds.truth import ensemble_of, truth_of
 @pytest.fixture(scope="module")
 def record():
     """A record of four rungs without a fit, as a reader gets it: one has missing answers, one has none."""
-    instance = load("B2").instance(0)
+    instance = load("B2").instance(0, redraws=0)
     contracts = contracts_of(instance)
     many = ensemble_of(instance, contracts, 32, "ensemble_replication")
     once = ensemble_of(instance, contracts, 1, "replication")
@@ -37,7 +37,7 @@ def record():
 
 def test_a_record_of_many_clones_agrees_too():
     """Its leave-one-out figures stop at 256 draws, here as there."""
-    instance = load("C2").instance(0)
+    instance = load("C2").instance(0, redraws=0)
     contracts = contracts_of(instance)
     once = ensemble_of(instance, contracts, 1, "replication")
     rung = Rung("replication", point_answers(contracts, once.values[:, 0]))

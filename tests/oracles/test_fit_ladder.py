@@ -130,7 +130,7 @@ def store(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def toy():
-    return Relaxation().instance(0)
+    return Relaxation().instance(0, redraws=0)
 
 
 @pytest.fixture(scope="module")
@@ -400,7 +400,7 @@ def grammar_data(instance):
 def test_gradients_are_finite_at_god_and_at_prior_mean(world, kind):
     prior = prior_of(world, kind, Store())
     for seed in range(4):
-        instance = world.instance(seed)
+        instance = world.instance(seed, redraws=0)
         god, data = god_theory(kind, instance), grammar_data(instance)
         for name, theory in {"god": god, "prior mean": fit._like(god, prior.mean, 0.0)}.items():
             loss, gradient = _gradients(theory, data, jax.random.key(seed))
@@ -416,14 +416,14 @@ def test_a_theory_takes_every_instance_in_one_shape(world, kind):
     """One compiled program serves every seed: structure is data, not shape."""
     shapes = {
         jax.tree.structure(theory): [(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(theory)]
-        for theory in (god_theory(kind, world.instance(seed)) for seed in range(24))
+        for theory in (god_theory(kind, world.instance(seed, redraws=0)) for seed in range(24))
     }
     assert len(shapes) == 1
 
 
 @every_theory
 def test_god_ports_put_levels_and_readings_in_order(world, kind):
-    instance = world.instance(5)
+    instance = world.instance(5, redraws=0)
     ports = god_ports(instance.gauge, instance.wiring)
     by_port = np.linspace(0, 1, len(world.drives), dtype=np.float32)
     by_drive = np.empty_like(by_port)

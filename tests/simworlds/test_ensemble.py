@@ -52,7 +52,7 @@ def requests_of(instance):
 @pytest.fixture(scope="module", params=list(worlds()), ids=lambda world: world.id)
 def run(request):
     """An instance of each world, its three requests, and both functions' results on five clones."""
-    instance = request.param.instance(3)
+    instance = request.param.instance(3, redraws=0)
     requests = requests_of(instance)
     return instance, requests, simulate(instance, requests, 5), measure(instance, requests, 5)
 
@@ -119,13 +119,13 @@ def test_other_purposes_and_seeds_give_other_clones(run):
     instance, requests, readings, _ = run
     moved = [requests[0].__class__(requests[0].protocol, ("test", 7))]
     assert not np.array_equal(simulate(instance, moved, 1).values[0, 0], readings.values[0, 0, :12])
-    other = simulate(instance.world.instance(4), requests[:1], 1)
+    other = simulate(instance.world.instance(4, redraws=0), requests[:1], 1)
     assert not np.array_equal(other.values[0, 0], readings.values[0, 0, :12])
 
 
 def test_a_run_repeats_itself(run):
     instance, requests, readings, _ = run
-    same(simulate(instance.world.instance(3), requests, 5).values, readings.values)
+    same(simulate(instance.world.instance(3, redraws=0), requests, 5).values, readings.values)
 
 
 # Statistics are those of the readings
@@ -175,7 +175,7 @@ def test_readings_are_finite_and_of_the_stated_shape(run):
 @every_world
 def test_float32_stays_finite_over_the_whole_horizon(world):
     """Every corner of the drives that the grammar allows, held for a horizon."""
-    instance = world.instance(1)
+    instance = world.instance(1, redraws=0)
     behind = [world.drives[k] for k in instance.wiring.drives]
     ranges = [world.grammar.levels.get(drive.name, (0.0, 1.0)) for drive in behind]
     half = world.horizon // 2
@@ -197,7 +197,7 @@ def test_float32_stays_finite_over_the_whole_horizon(world):
 @pytest.fixture(scope="module")
 def noise():
     """Sensor noise in its own sigmas, ``[clone, tick, sensor]``, of a world whose law is quick."""
-    instance = load("B2").instance(2)
+    instance = load("B2").instance(2, redraws=0)
     request = Request(Protocol((Segment(64, {}),)), ("noise",))
     noisy, clean = (
         simulate(instance, [request], 200, noise=on).values[0].astype(np.float64) for on in (True, False)
@@ -254,7 +254,7 @@ def test_a_planted_defect_of_sensor_noise_is_seen(noise, defect, seen_by):
 def test_clones_of_a_random_world_are_independent():
     """The inocula and births of B2's clones: turbidity of clone i against that of clone i + 1."""
     request = Request(Protocol((Segment(12, {}),)), ("clones",), Readout(0, 2, 12, sd=False))
-    instance = load("B2").instance(2).canonical()
+    instance = load("B2").instance(2, redraws=0).canonical()
     values = measure(instance, [request], 500).values[0].astype(np.float64)
     ranks = stats.norm.ppf((stats.rankdata(values) - 0.5) / len(values))
     scores = {lag: product_score(ranks[lag:], ranks[:-lag]) for lag in (1, 2, 128, 256)}
@@ -264,7 +264,7 @@ def test_clones_of_a_random_world_are_independent():
 
 @pytest.mark.parametrize("name", ["C2", "D4"])
 def test_without_noise_clones_of_a_certain_world_are_one(name):
-    instance = load(name).instance(3)
+    instance = load(name).instance(3, redraws=0)
     requests = requests_of(instance)
     silent = simulate(instance, requests, 4, noise=False).values
     np.testing.assert_array_equal(silent, np.broadcast_to(silent[:, :1], silent.shape))
@@ -290,7 +290,7 @@ def digest(*arrays):
 
 found = {"devices": len(jax.devices())}
 for name in ("C2", "B2"):
-    instance = load(name).instance(0)
+    instance = load(name).instance(0, redraws=0)
     requests = [
         Request(Protocol((Segment(n, {"u1": 0.6}),)), ("devices", n), Readout(k, 1, n, sd=k == 1))
         for k, n in enumerate((9, 14))
@@ -325,7 +325,7 @@ def test_the_number_of_devices_changes_no_bit():
 def test_nothing_compiles_again_for_another_seed_protocol_window_channel_or_clones(run):
     instance, requests, _, _ = run
     programs = ensemble._run_sharded._cache_size()
-    other = instance.world.instance("sealed")
+    other = instance.world.instance("sealed", redraws=0)
     for clones in (1, 7, 70):
         measure(other, [requests[1]], clones)
         simulate(other, requests[:2], clones, noise=False)
@@ -434,7 +434,7 @@ def test_a_drive_acts_in_its_own_ticks_and_ports_in_their_own_order():
 
 @pytest.fixture(scope="module")
 def instance():
-    return load("C2").instance(0)
+    return load("C2").instance(0, redraws=0)
 
 
 unchecked_measure, unchecked_simulate = inspect.unwrap(measure), inspect.unwrap(simulate)

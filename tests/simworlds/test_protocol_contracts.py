@@ -238,7 +238,7 @@ def test_levels_leave_the_rest_vector_alone():
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_port_s_level_reaches_its_own_drive(seed):
-    instance = load("B2").instance(seed)
+    instance = load("B2").instance(seed, redraws=0)
     for port, drive in enumerate(instance.wiring.drives):
         levels = instance.levels(instance.protocol([{"ticks": 3}, {"ticks": 2, "set": {f"u{port}": 0.77}}]))
         expected = np.tile(instance.world.rest, (5, 1))
@@ -252,7 +252,7 @@ def test_a_port_s_level_reaches_its_own_drive(seed):
 
 @pytest.fixture(scope="module")
 def instance():
-    return load("C2").instance(0)
+    return load("C2").instance(0, redraws=0)
 
 
 def contract_data(**changes):
@@ -354,7 +354,7 @@ def test_all_faults_of_a_contract_are_listed_at_once(instance):
     | JSON
 )
 def test_garbage_is_an_invalid_contract_and_nothing_else(data):
-    instance = load("C2").instance(0)
+    instance = load("C2").instance(0, redraws=0)
     try:
         contract = inspect.unwrap(parse_contract)(data, instance)
     except InvalidContract:
@@ -430,7 +430,7 @@ def test_the_schema_refuses_what_the_documented_form_excludes(changes, fault):
 @pytest.fixture(scope="module", params=list(worlds()), ids=lambda world: world.id)
 def asked(request):
     """The contracts of eight seeds of each world."""
-    instances = [request.param.instance(seed) for seed in range(8)]
+    instances = [request.param.instance(seed, redraws=0) for seed in range(8)]
     return [(instance, contracts_of(instance)) for instance in instances]
 
 
@@ -504,9 +504,9 @@ def test_contracts_vary(asked):
 def test_contracts_depend_on_world_and_seed_alone(instance, tmp_path):
     first = contracts_of(instance, Store(tmp_path / "one"))
     instance.session().run([{"ticks": 5}])
-    again = contracts_of(load("C2").instance(0), Store(tmp_path / "two"))
+    again = contracts_of(load("C2").instance(0, redraws=0), Store(tmp_path / "two"))
     assert again == first
-    assert contracts_of(load("C2").instance(1)) != first
+    assert contracts_of(load("C2").instance(1, redraws=0)) != first
 
 
 def test_a_random_protocol_depends_on_its_draws_alone(instance):

@@ -24,7 +24,7 @@ SHORT = [{"ticks": 4, "set": {"u0": 0.5}}, {"ticks": 3}]
 
 @pytest.fixture
 def session():
-    return load("B2").instance(SEED).session()
+    return load("B2").instance(SEED, redraws=0).session()
 
 
 def state_of(session):
@@ -35,7 +35,7 @@ def state_of(session):
 
 
 def test_the_standard_budget():
-    session = load("C2").instance(0).session()
+    session = load("C2").instance(0, redraws=0).session()
     assert state_of(session) == (4096, 32, 0)
     assert session.horizon == 256
 
@@ -51,7 +51,7 @@ def test_a_run_costs_its_ticks_and_one_preparation(session):
 
 
 def test_the_budget_can_be_spent_to_the_last_tick():
-    session = load("B2").instance(SEED).session(Budget(ticks=12, preparations=5))
+    session = load("B2").instance(SEED, redraws=0).session(Budget(ticks=12, preparations=5))
     session.run(SHORT)
     with pytest.raises(BudgetExceeded, match="the protocol lasts 6 ticks, but 5 are left"):
         session.run([{"ticks": 6}])
@@ -64,7 +64,7 @@ def test_the_budget_can_be_spent_to_the_last_tick():
 
 
 def test_the_budget_can_be_spent_to_the_last_preparation():
-    session = load("B2").instance(SEED).session(Budget(ticks=100, preparations=1))
+    session = load("B2").instance(SEED, redraws=0).session(Budget(ticks=100, preparations=1))
     session.run(SHORT)
     with pytest.raises(BudgetExceeded, match="no preparation is left") as caught:
         session.run(SHORT)
@@ -99,7 +99,7 @@ def test_an_invalid_protocol_costs_nothing(session, protocol):
 
 
 def test_faults_come_before_the_budget():
-    session = load("B2").instance(SEED).session(Budget(ticks=3, preparations=0))
+    session = load("B2").instance(SEED, redraws=0).session(Budget(ticks=3, preparations=0))
     with pytest.raises(InvalidProtocol, match="there is no drive port 'u9'"):
         session.run([{"ticks": 200, "set": {"u9": 1}}])
 
@@ -120,14 +120,14 @@ def test_a_run_that_fails_costs_nothing_and_leaves_no_entry(session, monkeypatch
 @pytest.mark.parametrize("field", ["ticks", "preparations"])
 def test_a_budget_is_of_whole_numbers_from_0(field):
     with pytest.raises(SimworldsError, match=rf"`{field}` must be a whole number of at least 0, but is -1"):
-        load("B2").instance(SEED).session(Budget(**{field: -1}))
+        load("B2").instance(SEED, redraws=0).session(Budget(**{field: -1}))
 
 
 # Readings
 
 
 def test_readings_are_those_of_the_exploration_s_own_clones(session):
-    instance = load("B2").instance(SEED)
+    instance = load("B2").instance(SEED, redraws=0)
     for k in range(2):
         parsed = instance.protocol(SHORT)
         expected = simulate(instance, [Request(parsed, ("exploration", k))], 1).values[0, 0]
@@ -137,7 +137,7 @@ def test_readings_are_those_of_the_exploration_s_own_clones(session):
 def test_readings_repeat_themselves_run_for_run(session):
     first, second = session.run(SHORT), session.run(SHORT)
     assert not np.array_equal(first, second), "each run takes a fresh clone"
-    again = load("B2").instance(SEED).session()
+    again = load("B2").instance(SEED, redraws=0).session()
     np.testing.assert_array_equal(again.run(SHORT), first)
     with pytest.raises(InvalidProtocol, match="segment 0"):
         again.run([{"ticks": 0}])
@@ -145,7 +145,7 @@ def test_readings_repeat_themselves_run_for_run(session):
 
 
 def test_a_longer_protocol_begins_with_the_same_readings():
-    runs = [load("B2").instance(SEED).session().run([{"ticks": n}]) for n in (6, 9)]
+    runs = [load("B2").instance(SEED, redraws=0).session().run([{"ticks": n}]) for n in (6, 9)]
     np.testing.assert_array_equal(runs[1][:6], runs[0])
 
 
@@ -195,7 +195,9 @@ def test_ports_are_numbered_and_at_rest_within_the_unit_interval(session):
     assert session.sensors == ("y0", "y1", "y2", "y3", "y4")
     assert list(session.rest) == list(session.drives)
     assert all(0 <= level <= 1 for level in session.rest.values())
-    assert session.contracts() == [contract.to_json() for contract in load("B2").instance(SEED).contracts()]
+    assert session.contracts() == [
+        contract.to_json() for contract in load("B2").instance(SEED, redraws=0).contracts()
+    ]
 
 
 PUBLIC = {
@@ -256,7 +258,7 @@ def surfaces():
     """The session's texts by world."""
     made = {}
     for world in worlds():
-        session = world.instance(SEED).session(Budget(ticks=240, preparations=3))
+        session = world.instance(SEED, redraws=0).session(Budget(ticks=240, preparations=3))
         made[world.id] = surface_of(session)
         assert {name for name in dir(session) if not name.startswith("_")} == PUBLIC
     return made
@@ -270,7 +272,7 @@ def vocabulary(surfaces):
 
 @pytest.mark.parametrize("world", list(worlds()), ids=lambda world: world.id)
 def test_nothing_that_a_session_shows_tells_the_world(world, surfaces, vocabulary):
-    assert leaks_in(surfaces[world.id], world.instance(SEED), vocabulary) == set()
+    assert leaks_in(surfaces[world.id], world.instance(SEED, redraws=0), vocabulary) == set()
 
 
 LEAKS = [
@@ -286,7 +288,9 @@ LEAKS = [
 
 @pytest.mark.parametrize("text", LEAKS)
 def test_the_search_for_leaks_finds_planted_ones(text, vocabulary):
-    assert leaks_in(["a protocol must be a list of segments", text], load("B2").instance(SEED), vocabulary)
+    assert leaks_in(
+        ["a protocol must be a list of segments", text], load("B2").instance(SEED, redraws=0), vocabulary
+    )
 
 
 @pytest.mark.parametrize(
@@ -304,7 +308,7 @@ def test_a_divergence_does_not_tell_the_world(session, monkeypatch, tmp_path, vo
     with pytest.raises(Diverged, match="finite") as caught:
         action(session)
     told = [repr(caught.value), str(caught.value), *caught.value.faults]
-    assert leaks_in(told, load("B2").instance(SEED), vocabulary) == set()
+    assert leaks_in(told, load("B2").instance(SEED, redraws=0), vocabulary) == set()
     printed = "".join(traceback.format_exception(caught.value))
     assert f"seed {SEED}" not in printed, "the original error must not be chained"
 
@@ -327,7 +331,7 @@ def test_a_live_session_cannot_be_copied(session, function):
 
 
 def test_sessions_do_not_share_their_budget():
-    instance = load("B2").instance(SEED)
+    instance = load("B2").instance(SEED, redraws=0)
     one, other = instance.session(), instance.session()
     one.run(SHORT)
     assert state_of(other) == (4096, 32, 0)

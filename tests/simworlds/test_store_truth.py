@@ -259,13 +259,13 @@ def test_the_environment_is_part_of_an_address():
 
 @pytest.fixture(scope="module")
 def clock():
-    instance = load("C2").instance(0)
+    instance = load("C2").instance(0, redraws=0)
     return instance, contracts_of(instance)
 
 
 @pytest.fixture(scope="module")
 def contest():
-    instance = load("B2").instance(0)
+    instance = load("B2").instance(0, redraws=0)
     return instance, contracts_of(instance)
 
 

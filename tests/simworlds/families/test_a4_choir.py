@@ -237,7 +237,7 @@ class TestHeterogeneous:
 class TestSensors:
     def test_velocity_is_the_mean_of_the_drift(self):
         for seed in range(6):
-            params = jax.tree.map(jnp.asarray, WORLD.instance(seed).params)
+            params = jax.tree.map(jnp.asarray, WORLD.instance(seed, redraws=0).params)
             state = WORLD.initial(params, Noise(words("velocity", seed), jnp.uint32(0)))
             # Half the phases are drawn together, so that there is order to measure.
             state = state._replace(th=state.th * jnp.where(jnp.arange(SIZE) % 2, 1.0, 0.1))
@@ -248,7 +248,7 @@ class TestSensors:
             )
 
     def test_orders_are_those_of_the_phases(self):
-        params = jax.tree.map(jnp.asarray, WORLD.instance(0).params)
+        params = jax.tree.map(jnp.asarray, WORLD.instance(0, redraws=0).params)
         state = WORLD.initial(params, Noise(words("orders"), jnp.uint32(0)))
         read = WORLD.read(state, drive(), params)
         z, first = np.exp(1j * np.asarray(state.th, float)), np.asarray(params.first) == 1
@@ -279,7 +279,7 @@ class TestSensors:
 @cache
 def statistics(seed, purpose, protocols=1, clones=256, world=WORLD, coupling=1.0):
     """Sensor means and sds over the last 16 ticks: ``[protocol, clone, statistic]``."""
-    instance = WORLD.instance(seed).canonical()
+    instance = WORLD.instance(seed, redraws=0).canonical()
     params = instance.params._replace(k=instance.params.k * np.float32(coupling))
     instance = dataclasses.replace(instance, world=world, params=params)
     draws = [Draws.for_role("A4", seed, "test", "protocol", k) for k in range(protocols)]
@@ -313,7 +313,7 @@ class TestStep:
 
     @pytest.mark.parametrize("seed", [0, 1])  # Gaussian and Lorentzian
     def test_without_noise_it_is_that_of_an_adaptive_solve(self, seed):
-        params = WORLD.instance(seed).params
+        params = WORLD.instance(seed, redraws=0).params
         levels = np.array([[0.75, 0.0, 0.5, 0.6]] * 4 + [[0.4, 0.0, 1.0, 0.3]] * 2)
         exact = reference_readings(Silent(), params, levels, rtol=1e-9, atol=1e-9)
         with jax.enable_x64(True):
@@ -343,7 +343,7 @@ def noiseless(world, params, levels):
 class TestParameters:
     def test_each_element_moves_a_sensor(self):
         # Half way between the two laws of frequencies, both quantiles count.
-        params = WORLD.instance(0).params._replace(lorentzian=np.float32(0.5))
+        params = WORLD.instance(0, redraws=0).params._replace(lorentzian=np.float32(0.5))
         names, rows = ["nothing"], [params]
         for name in params._fields:
             leaf = np.asarray(getattr(params, name))

@@ -147,7 +147,7 @@ class TestSwitchesWithoutEnd:
         itself = np.outer(one, one)
         table = np.outer(one, [1.0, 1.0, -1.0, -1.0])
         params = NETWORK.limit(A=itself, B=itself, F=table, g=one, x=0.5 * one)
-        instance = NETWORK.instance(0).canonical()
+        instance = NETWORK.instance(0, redraws=0).canonical()
         endless = dataclasses.replace(instance, params=jax.tree.map(np.float32, params))
         request = Request(instance.protocol([{"ticks": 8, "set": {}}]), ("test",))
         with pytest.raises(Diverged, match="no longer finite at tick 0"):
@@ -184,7 +184,7 @@ def slopes(at, toward):
 class TestDerivatives:
     @pytest.mark.parametrize("seed", [0, 3])
     def test_both_modes_agree_with_central_differences(self, seed):
-        at = (jax.tree.map(jnp.float64, NETWORK.instance(seed).params), jnp.asarray(LEVELS))
+        at = (jax.tree.map(jnp.float64, NETWORK.instance(seed, redraws=0).params), jnp.asarray(LEVELS))
         rng = np.random.default_rng(seed)
         params, levels = jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)) * (x != 0), at)
         still, steady = jax.tree.map(jnp.zeros_like, at)
