@@ -72,8 +72,8 @@ def window_statistics(
 
         rows = (jnp.arange(stop), levels[:stop])
         readings = jnp.stack(jax.lax.scan(tick, carried, rows)[1], axis=-1)[start:]
-        middle = readings.mean(0)
+        middle = readings.mean(0, keepdims=True)
         # The root is smooth at 0: a channel that stands still has an sd of 1e-12 and a derivative of 0.
-        return middle, jnp.sqrt(jnp.mean((readings - middle) ** 2, 0) + 1e-24)
+        return middle[0], jnp.sqrt(jnp.mean((readings - middle) ** 2, 0) + 1e-24)
 
     return WindowStatistics(*jax.vmap(one)(jnp.arange(clones, dtype=jnp.uint32)))

@@ -32,14 +32,14 @@ def terms(world: World, params: Any, levels: Callable[[Any], Any], *, key: jax.A
         An ``ODETerm``, or a ``MultiTerm`` of one and of a ``ControlTerm`` with diagonal noise.
 
     Raises:
-        UnsupportedLaw: if the law jumps, so that it has no differential equation.
+        UnsupportedLaw: if the law is no differential equation: if it jumps, switches or has delays.
     """
     import diffrax
     import lineax
 
     if not isinstance(world, OdeWorld | SdeWorld):
         raise UnsupportedLaw(
-            f"world {world.id} jumps between whole numbers and has no differential equation; use `simulate`"
+            f"world {world.id} is neither an ordinary nor a stochastic differential equation; use `simulate`"
         )
     params = jax.tree.map(jnp.asarray, params)
 

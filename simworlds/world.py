@@ -190,7 +190,7 @@ class World(abc.ABC):
             key: of the Brownian path of a world with noise; a fixed one if None.
 
         Raises:
-            UnsupportedLaw: if the law jumps, so that it has no differential equation.
+            UnsupportedLaw: if the law is no differential equation: if it jumps, switches or has delays.
         """
         from simworlds.reference import terms
 

@@ -3,9 +3,10 @@
     dx_i = v_i dt + sqrt(2 m_i T) dW_i,    v_i = m_i [-A U'(x_i) z + F],    U = sin x + a2 sin(2 x + phi)
     z = steady + flashing (1 + tanh(3 sin psi)) / 2 + rocking sin psi,      psi' = 2 pi f
 
-for N = 128 particles; m_i is the mobility of particle i's kind. One of steady, flashing and rocking is 1. The
-square wave has soft edges, 12 % of a period from 10 to 90 %, so that a step resolves them at every f. The
-potential's period is 2 pi, the fast kind's mobility 1; a tick is half a time unit. The sensors are
+for N = 128 particles; m_i is the mobility of particle i's kind. The potential rocks (1 in z's third term), flashes
+(in the second), or flashes in part (shares of the first two). The square wave has soft edges, 12 % of a period
+from 10 to 90 %, so that a step resolves them at every f. The potential's period is 2 pi, the fast kind's mobility
+1; a tick is half a time unit. The sensors are
 
     <v>,    <1 / (1 + exp(-20 (cos(x - x0) - cos(pi / 4))))>,    F <v> + A <U> z',    2 var(x - u) / tau
 
@@ -38,9 +39,9 @@ class Params(NamedTuple):
     m: Any  # mobilities of the fast and of the slow kind [2]
     a2: Any  # second harmonic of the potential
     phi: Any  # its phase
-    steady: Any  # 1 if the potential stands
-    flashing: Any  # 1 if it is switched on and off
-    rocking: Any  # 1 if it is turned over by a sine
+    steady: Any  # share of the potential that stands
+    flashing: Any  # share that is switched on and off
+    rocking: Any  # 1 if it is turned over by a sine instead, else 0
     psi0: Any  # the wave's initial phase
     x0: Any  # centre of the hidden window
     tau: Any  # the followers' time constant
@@ -93,16 +94,17 @@ class Ratchet(SdeWorld):
     sd_fraction = 0.05
 
     def draw(self, draws: Draws) -> Params:
-        """A hidden share of slow particles; a potential that flashes, rocks, or (one in ten) stands."""
+        """A hidden share of slow particles; a potential that flashes, rocks, or flashes in part."""
         share = draws.uniform(0.2, 0.8)
-        mode = draws.choice(("steady", "flashing", "rocking"), (0.1, 0.55, 0.35))
+        mode = draws.choice(("flashing", "rocking", "partly"), (0.5, 0.3, 0.2))
+        standing = draws.uniform(0.3, 0.7) * (mode == "partly")
         return Params(
             slow=(np.arange(SIZE) < round(SIZE * share)).astype(np.float32),
             m=np.array([1.0, draws.uniform(0.2, 0.5)], np.float32),
             a2=np.float32(draws.uniform(0.15, 0.35)),
             phi=np.float32(draws.uniform(0.3, 1.2)),
-            steady=np.float32(mode == "steady"),
-            flashing=np.float32(mode == "flashing"),
+            steady=np.float32(standing),
+            flashing=np.float32((1 - standing) * (mode != "rocking")),
             rocking=np.float32(mode == "rocking"),
             psi0=np.float32(draws.uniform(0.0, 2 * np.pi)),
             x0=np.float32(draws.uniform(0.0, 2 * np.pi)),

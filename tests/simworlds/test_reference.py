@@ -177,7 +177,7 @@ class TestTerms:
 
     def test_jumps_have_no_terms(self):
         world = load("B2")
-        with pytest.raises(UnsupportedLaw, match="world B2 jumps between whole numbers"):
+        with pytest.raises(UnsupportedLaw, match="world B2 is neither an ordinary nor a stochastic"):
             world.terms(world.limit(), lambda t: world.rest)
 
 
