@@ -17,6 +17,7 @@ help: ## show this page
 	@echo 'simworlds: simulated worlds with hidden laws. Start with:'
 	@echo
 	@echo '  make demo      four worlds, four seeds each, every reference rung; results in runs/demo'
+	@echo '                 (make demo ARGS=--all takes all sixteen worlds)'
 	@echo '  make test      the tests'
 	@echo
 	@echo 'All targets:'
@@ -36,8 +37,8 @@ help: ## show this page
 
 $(BIN)/uv: .venv/.dev
 
-demo: .venv/.runtime ## run the reference ladder on four worlds and draw it (runs/demo)
-	$(BIN)/simworlds ladder --world A4,B2,C2,D4 --seed 0..3 --out runs/demo
+demo: .venv/.runtime ## run the reference ladder on four worlds (ARGS=--all: on all sixteen) and draw it (runs/demo)
+	$(BIN)/simworlds ladder --world A4,B2,C2,D4 --seed 0..3 --out runs/demo $(ARGS)
 
 test: .venv/.dev ## run the tests, on all cores; the first run compiles, later ones reuse .cache
 	$(BIN)/pytest $(PARALLEL) $(ARGS)
@@ -48,8 +49,9 @@ check: .venv/.dev ## lint, format, types and the rules between the packages
 	$(BIN)/pyright
 	$(BIN)/pytest --quiet tests/test_architecture.py
 
-validate: .venv/.dev ## long tests against published values
-	$(BIN)/pytest $(PARALLEL) -m validation $(ARGS)
+validate: .venv/.dev ## hold all worlds against published values, then the long tests
+	$(BIN)/simworlds validate $(ARGS)
+	$(BIN)/pytest $(PARALLEL) -m validation
 
 lock: $(UV) ## resolve both locks anew; ARGS=--upgrade also moves the pins forward
 	$(COMPILE) --output-file requirements.lock $(ARGS)

@@ -228,6 +228,7 @@ def _add_ladder(commands: Any) -> None:
         "simworlds ladder --world B2,C2 --seed 0..3 --out runs/ladder",
     )
     _add_cells(ladder)
+    ladder.add_argument("--all", action="store_true", help="every world, whatever --world says")
     ladder.add_argument(
         "--out",
         default="runs/ladder",

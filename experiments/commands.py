@@ -187,7 +187,7 @@ def run_score(options: argparse.Namespace) -> None:
 
 def run_ladder(options: argparse.Namespace) -> None:
     """Climb the reference ladder."""
-    worlds = chosen_worlds(options.world)
+    worlds = chosen_worlds("all" if options.all else options.world)
     from experiments import summary
     from experiments.run_ladder import Cell, fit_settings, run_ladder
 

@@ -24,23 +24,29 @@ def _figure(width: float, height: float, rows: int, columns: int) -> tuple[Any, 
 
 
 def ladder(records: Sequence[Record]) -> Any:
-    """Accuracy (above) and excess (below) of each rung, one column a world, with 95 % intervals."""
+    """Accuracy and below it excess of each rung, a column a world, four worlds abreast, 95 % intervals."""
     worlds = worlds_of(records)
-    figure, axes = _figure(2.4 + 2.4 * len(worlds), 5.6, 2, len(worlds))
+    columns = min(len(worlds), 4)
+    blocks = -(-len(worlds) // columns)
+    figure, axes = _figure(2.4 + 2.4 * columns, 5.2 * blocks + 0.4, 2 * blocks, columns)
     for row, (field, label) in enumerate(
         (("accuracy", "accuracy (higher is better)"), ("excess", "excess (lower is better)"))
     ):
         table = by_world(records, field)
-        for column, world in enumerate(worlds):
-            _rungs(axes[row, column], [table[name, world] for name in RUNGS], first=column == 0)
-            axes[row, column].set_xlabel(label)
+        for number, world in enumerate(worlds):
+            block, column = divmod(number, columns)
+            axis = axes[2 * block + row, column]
+            _rungs(axis, [table[name, world] for name in RUNGS], first=column == 0)
+            axis.set_xlabel(label)
             if field == "excess":
-                axes[row, column].set_xscale("symlog", linthresh=0.1)
-                axes[row, column].axvline(0, color="0.6", linewidth=0.8)
+                axis.set_xscale("symlog", linthresh=0.1)
+                axis.axvline(0, color="0.6", linewidth=0.8)
             else:
-                axes[row, column].set_xlim(0, 1.02)
-                axes[row, column].set_xticks((0, 0.25, 0.5, 0.75, 1), ("0", "", "0.5", "", "1"))
-                axes[row, column].set_title(world)
+                axis.set_xlim(0, 1.02)
+                axis.set_xticks((0, 0.25, 0.5, 0.75, 1), ("0", "", "0.5", "", "1"))
+                axis.set_title(world)
+    for axis in axes.reshape(blocks, 2, columns)[-1, :, (len(worlds) - 1) % columns + 1 :].ravel():
+        axis.set_axis_off()
     first = records[0]
     seeds = len({record["seed"] for record in records})
     figure.suptitle(

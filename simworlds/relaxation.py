@@ -48,8 +48,8 @@ class DiffusionLimit(JumpWorld):
 def diffusion_limit(law: JumpWorld) -> DiffusionLimit:
     """The diffusion limit of a jump law, with the law's step."""
     stated = (
-        "title track phenomenon law_version drives sensors grammar branches horizon lanes mean_fraction "
-        "sd_fraction changes"
+        "title track phenomenon law_version drives sensors grammar branches discrete horizon lanes "
+        "mean_fraction sd_fraction changes"
     )
     fields: dict[str, Any] = {name: getattr(law, name) for name in stated.split()}
     fields |= {

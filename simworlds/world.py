@@ -105,6 +105,7 @@ class World(abc.ABC):
     scheme: ClassVar[Scheme]
     grammar: ClassVar[Grammar]
     branches: ClassVar[tuple[str, ...]] = ("only",)
+    discrete: ClassVar[tuple[str, ...]] = ()  # parameters that are whole numbers: no derivative is due
     horizon: ClassVar[int] = 256
     lanes: ClassVar[int] = 128
     mean_fraction: ClassVar[float]

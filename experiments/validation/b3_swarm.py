@@ -13,10 +13,12 @@ import numpy as np
 from experiments.validation.check import Check, Measured
 from experiments.validation.runs import Run, mean_of
 from simworlds.catalogue import load
-from simworlds.families.b3_swarm import LENGTH, MASS, SHAPE, WAVES, State
+from simworlds.keys import Noise, clone_words, role_words
 
-WORLD = load("B3")
-K = np.array(WAVES)
+WORLD: Any = load("B3")
+LENGTH, MASS = 20.0, 400.0
+K = 2 * np.pi * np.arange(1, 11) / LENGTH
+SHAPE = np.exp(-((np.arange(1, 11) / 8) ** 6))  # of the particles
 REST = {"al": 0.05, "D": 1.0, "P": 0.0, "v0": 0.0}
 KELLER_SEGEL = "Keller & Segel 1970, doi:10.1016/0022-5193(70)90092-5"
 TICK = WORLD.scheme.tick_time
@@ -27,6 +29,12 @@ def critical(Dc: float = 1.0, delta: float = 0.5) -> float:
     return REST["D"] * (Dc * K[0] ** 2 + delta) / (REST["al"] * MASS / LENGTH)
 
 
+def swarm(x: np.ndarray, a: np.ndarray) -> Any:
+    """A state with the particles at given places, and the signal 2 + sum_n a_n cos k_n x."""
+    noise = Noise(clone_words(role_words("B3", 0, "initial"), 0), np.uint32(0))
+    return WORLD.initial(WORLD.limit(), noise)._replace(x=x, c0=np.float64(2.0), a=a, b=np.zeros(len(K)))
+
+
 def theory(chi: float) -> np.ndarray:
     """The matrix of mode 1 of density (over rho0) and signal about the uniform state, ``[2, 2]``."""
     return np.array([[-(K[0] ** 2), chi * K[0] ** 2], [1.0, -(K[0] ** 2) - 0.5]])
@@ -35,7 +43,8 @@ def theory(chi: float) -> np.ndarray:
 def matrix_of_law(chi: float) -> np.ndarray:
     """The same matrix from the law's own drift and diffusion, on an even lattice of particles.
 
-    The density's entry is twice <cos k1 x>; by Ito's rule <cos k1 x>' = -k1 <v sin k1 x> - k1^2 b^2/2 <cos k1 x>.
+    The density's entry is 2 <cos k1 x>; by Ito's rule, with a noise of amplitude b,
+    <cos k1 x>' = -k1 <v sin k1 x> - k1^2 b^2 / 2 <cos k1 x>.
     """
     with jax.enable_x64(True):
         params = jax.tree.map(partial(np.asarray, dtype=float), WORLD.limit(chi=chi))
@@ -47,10 +56,10 @@ def matrix_of_law(chi: float) -> np.ndarray:
         one[0] = 1.0
 
         def drift(x: Any, a: Any) -> Any:
-            return jax.device_get(WORLD.drift(State(x, np.float64(0), a, none), drive, params))
+            return jax.device_get(WORLD.drift(swarm(x, a), drive, params))
 
         lit, bunched = drift(x, one), x - 0.01 * np.sin(K[0] * x)
-        b = float(np.mean(WORLD.diffusion(State(x, 0.0, none, none), drive, params).x))
+        b = float(np.mean(WORLD.diffusion(swarm(x, none), drive, params).x))
         density = 2 * np.mean(np.cos(K[0] * bunched))
         return np.array(
             [
@@ -66,7 +75,7 @@ def larger_root(matrix: np.ndarray) -> float:
 
 
 def law_threshold() -> Measured:
-    """chi at which the determinant of the law's own matrix is 0."""
+    """The chi at which the determinant of the law's own matrix is 0."""
     m = matrix_of_law(1.0)
     return Measured(m[0, 0] * m[1, 1] / (m[0, 1] * m[1, 0]))
 
@@ -85,9 +94,8 @@ def simulated_rate(chi: float, ticks: int) -> Measured:
         start = x - bunching / K[0] * np.sin(K[0] * x)  # a density of 1 + depth cos k1 x
         a = np.zeros(len(K))
         a[0] = 2 * np.mean(np.cos(K[0] * start)) * growing[1] / growing[0] if bunching else 0.0
-        state = State(start, np.float64(2.0), a, np.zeros(len(K)))
         params = WORLD.limit(chi=chi, second=np.zeros(n))
-        run = Run(WORLD, params, REST, clones=clones, dtype=np.float32, state=state)
+        run = Run(WORLD, params, REST, clones=clones, dtype=np.float32, state=swarm(start, a))
         run.ticks(ticks)
         ends.append(np.cos(K[0] * run.state.x.astype(float)).mean(1))
         if bunching:
@@ -106,7 +114,7 @@ def aggregate(chi: float = 1.0, c_s: float | None = None) -> tuple[np.ndarray, n
     waves = np.cos(K[:, None] * x)
     rho = 1 + 0.5 * waves[0]
     for _ in range(5000):
-        a = 2 * np.array(SHAPE) * (waves @ rho) / len(x) / (K**2 + 0.5)
+        a = 2 * SHAPE * (waves @ rho) / len(x) / (K**2 + 0.5)
         c = 1 / 0.5 + a @ waves
         height = chi * c if c_s is None else chi * c_s * np.log1p(c / c_s)
         new = np.exp(height - height.max())
@@ -125,11 +133,10 @@ def simulated_order(chi: float, c_s: float | None = None, n: int = 4096) -> Meas
     x, rho = aggregate(chi, c_s)
     share = np.append(0, np.cumsum(rho) / rho.sum())
     places = np.interp((np.arange(n) + 0.5) / n, share, np.append(x, LENGTH))
-    a = 2 * np.array(SHAPE) * np.cos(K[:, None] * places).mean(1) / (K**2 + 0.5)
-    state = State(places, np.float64(2.0), a, np.zeros(len(K)))
+    a = 2 * SHAPE * np.cos(K[:, None] * places).mean(1) / (K**2 + 0.5)
     saturating = {} if c_s is None else {"sat": 1.0, "c_s": c_s}
     params = WORLD.limit(chi=chi, second=np.zeros(n), **saturating)
-    run = Run(WORLD, params, REST, clones=16, dtype=np.float32, state=state)
+    run = Run(WORLD, params, REST, clones=16, dtype=np.float32, state=swarm(places, a))
     return mean_of(run.ticks(80)[:, 40:, 4].mean(1))
 
 

@@ -40,7 +40,7 @@ def _rates(counts: Any, params: Any, drive: dict[str, float]) -> np.ndarray:
 
 
 def w_of(counts: Any) -> np.ndarray:
-    """w = (d - l) / (d + l), 0 where neither is there, of counts ``[..., 3]``."""
+    """The excess w = (d - l) / (d + l) of counts ``[..., 3]``; 0 where there is no product."""
     _, d, l = np.moveaxis(np.asarray(counts, float), -1, 0)
     return (d - l) / np.maximum(d + l, 1)
 
@@ -85,7 +85,7 @@ def turning_point() -> Measured:
     """The alpha at which one-handed and racemic states of 100 products are equally likely, by bisection."""
 
     def odds(alpha: float) -> float:
-        """log P(all D) / P(racemic): from pair to pair by L -> A, A -> D, over the way back."""
+        """The logarithm of P(all D) / P(racemic): from pair to pair by L -> A, A -> D, over the way back."""
         steps = np.arange(50)
         racemic = np.stack([np.zeros(50), 50 + steps, 50 - steps], 1)
         open_, after = racemic + [1, 0, -1], racemic + [0, 1, -1]
@@ -103,7 +103,7 @@ def turning_point() -> Measured:
 
 @cache
 def _exact(alpha: float, until: float, runs: int) -> np.ndarray:
-    """w at the end of exact simulations, theta = 1, ``[run]``."""
+    """The excess at the end of exact simulations, theta = 1, ``[run]``."""
     params, drive = _setting(alpha, 1.0)
     keys = jax.random.split(key_for("B4", 0, "validation", "ssa", round(100 * alpha)), runs)
     zero = jnp.zeros(())
@@ -113,7 +113,7 @@ def _exact(alpha: float, until: float, runs: int) -> np.ndarray:
 
 
 def _leapt(params: Any, drive: dict[str, float], label: str, apart: int, rows: int, clones: int) -> Any:
-    """w under leaps, ``[time, clone]``; times are so many ticks apart, the first after four such spans."""
+    """The excess under leaps, ``[time, clone]``; times are so many ticks apart, from four such spans on."""
     run = Run(WORLD, params, drive, clones=clones, label=label, dtype=np.float32)
     run.ticks(3 * apart)
     result = []
@@ -125,7 +125,7 @@ def _leapt(params: Any, drive: dict[str, float], label: str, apart: int, rows: i
 
 @cache
 def _leapt_plain(alpha: float) -> np.ndarray:
-    """w under leaps at theta = 10, once in two relaxation times of w^2, N / (2 alpha + 1) of a time unit."""
+    """The excess under leaps at theta = 10, once in two relaxation times of w^2, N / (2 alpha + 1)."""
     apart = round(SIZE / (2 * alpha + 1) / WORLD.scheme.tick_time)
     return _leapt(*_setting(alpha, DILUTE), f"alpha = {alpha}", apart, 6, 2048)
 

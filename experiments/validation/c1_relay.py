@@ -10,12 +10,18 @@ import numpy as np
 
 from experiments.validation.check import Check, Measured
 from experiments.validation.runs import Run
-from simworlds.families.c1_relay import Relay, State
+from simworlds.catalogue import load
+from simworlds.keys import Noise, Words
 
-WORLD = Relay()
+WORLD: Any = load("C1")
 GOLDBETER = "Goldbeter & Koshland 1981, doi:10.1073/pnas.78.11.6840"
 SCHNELL = "Schnell & Mendoza 1997, doi:10.1006/jtbi.1997.0425"
 CLOSED = {"F": 0.0, "u": 0.0, "V2": 0.0}
+
+
+def state(**fields: float) -> Any:
+    """A state with some fields, the others those of the initial one."""
+    return WORLD.initial(WORLD.limit(), Noise(Words(0, 0), 0))._replace(**fields)
 
 
 def goldbeter_koshland(v1: float, v2: float, J1: float, J2: float) -> float:
@@ -58,8 +64,8 @@ def signal_for(w1: float, K: float) -> float:
     """The signal u at which the law's w1' is 0; the rate is linear in u."""
     with jax.enable_x64(True):
         params = jax.tree.map(jnp.float64, WORLD.limit(K1=K, K2=K))
-        state = State(*(jnp.float64(x) for x in (w1, 0.5, 1.0, 1.0)))
-        rates = [WORLD.drift(state, WORLD.drive_type(0.0, u, 1.0, 25.0), params).w1 for u in (0.0, 1.0)]
+        at = state(w1=jnp.float64(w1))
+        rates = [WORLD.drift(at, WORLD.drive_type(0.0, u, 1.0, 25.0), params).w1 for u in (0.0, 1.0)]
         return float(rates[0] / (rates[0] - rates[1]))
 
 
@@ -75,7 +81,7 @@ def hill_coefficient(K: float) -> Measured:
 
 def closed_reaction() -> Any:
     """The state after 6 time units from S = 10, P = 0 at a constant w2 = 1."""
-    start = State(w1=0.5, w2=1.0, S=10.0, P=0.0)
+    start = state(w1=0.5, w2=1.0, S=10.0, P=0.0)
     run = Run(WORLD, WORLD.limit(kr=0.0), CLOSED, state=start)
     run.ticks(12)
     return run.state

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache, partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +10,20 @@ import numpy as np
 
 from experiments.validation.check import Check, Measured
 from experiments.validation.runs import Run
-from simworlds.families.c3_food_chain import FoodChain, Params, State
+from simworlds.catalogue import load
+from simworlds.keys import Noise, Words
 
-WORLD = FoodChain()
+WORLD: Any = load("C3")
 ROSENZWEIG = "Rosenzweig & MacArthur 1963, doi:10.1086/282272"
 CATALOGUE = "catalogue"
 BALANCE = "mass balance"
 MONOD = "Monod: R* = K D / (mu - D)"
-BLOOM = dict(R=0.5, C=0.5, z=0.2, X=0.2, O=1.0)
+BLOOM = dict(R=0.5, C=0.5, P=0.2, z=0.2, X=0.2, O=1.0)
+
+
+def bloom(**fields: Any) -> Any:
+    """The state `BLOOM` with some fields replaced."""
+    return WORLD.initial(WORLD.limit(), Noise(Words(0, 0), 0))._replace(**(BLOOM | fields))
 
 
 class Chain(NamedTuple):
@@ -45,7 +51,7 @@ class Chain(NamedTuple):
         return slope * (1 / self.onset - 1 / capacity)
 
     @property
-    def params(self) -> Params:
+    def params(self) -> Any:
         """The world's parameters: g = 1 / h, H = 1 / (a h), dp = m."""
         own = dict(mu=self.r, g=1 / self.h, H=1 / (self.a * self.h), e=self.e, dp=self.m)
         return WORLD.limit(lg=1.0, **own)
@@ -65,7 +71,7 @@ def mode(capacity: float) -> complex:
         drive = WORLD.drive_type(D=0.0, S=capacity, I=1.0, th=1.0)
 
         def rates(x: jax.Array) -> jax.Array:
-            flow = WORLD.drift(State(C=x[0], P=x[1], R=0.5, z=0.2, X=0.2, O=1.0), drive, params)
+            flow = WORLD.drift(bloom(C=x[0], P=x[1]), drive, params)
             return jnp.stack([flow.C, flow.P])
 
         rest = jnp.array([CHAIN.prey, CHAIN.grazers(capacity)])
@@ -87,7 +93,7 @@ def onset() -> Measured:
 @cache
 def simulated_mode(capacity: float) -> complex:
     """The same from a trajectory: its tick means obey d[n+1] = 2 e^g cos(w) d[n] - e^2g d[n-1]."""
-    start = State(**BLOOM | dict(C=CHAIN.prey + 1e-5), P=CHAIN.grazers(capacity))
+    start = bloom(C=CHAIN.prey + 1e-5, P=CHAIN.grazers(capacity))
     run = Run(WORLD, CHAIN.params._replace(px=0.0), {"D": 0.0, "S": capacity}, state=start)
     d = run.ticks(200)[0, :, 0] - CHAIN.prey
     (twice, minus), *_ = np.linalg.lstsq(np.stack([d[1:-1], d[:-2]], 1), d[2:], rcond=None)
@@ -95,7 +101,7 @@ def simulated_mode(capacity: float) -> complex:
     return complex(np.log(root[np.argmax(root.imag)]))
 
 
-def total(state: State, params: Params) -> float:
+def total(state: Any, params: Any) -> float:
     """T = y R + C + P / e."""
     return float(params.y * state.R[0] + state.C[0] + state.P[0] / params.e)
 
@@ -117,7 +123,7 @@ def imbalance(**changes: float) -> Measured:
 
 def nutrient_left(D: float) -> Measured:
     """R at rest with algae alone."""
-    run = Run(WORLD, WORLD.limit(), {"D": D, "S": 2.0, "I": 1.0}, state=State(**BLOOM, P=0.0))
+    run = Run(WORLD, WORLD.limit(), {"D": D, "S": 2.0, "I": 1.0}, state=bloom(P=0.0))
     run.ticks(800)
     return Measured(float(run.state.R[0]))
 

@@ -8,12 +8,15 @@ import numpy as np
 
 from experiments.validation.check import Check, Measured
 from experiments.validation.runs import Run
-from simworlds.families.c4_homeostat import CURVATURE, SIGMA, SOLAR, ZERO, Homeostat
+from simworlds.catalogue import load
 
-WORLD = Homeostat()
+WORLD: Any = load("C4")
 WATSON = "Watson & Lovelock 1983, doi:10.1111/j.1600-0889.1983.tb00031.x"
 CATALOGUE = "catalogue"
-LIGHT, DARK, HEATING, BEST = 0.75, 0.25, 20.0, 22.5  # of the limit configuration
+# Of Watson and Lovelock's planet: sunlight, radiation, the growth's curvature and optimum, albedos, local heating.
+SOLAR, SIGMA, ZERO = 917.0, 5.67e-8, 273.15
+CURVATURE, BEST = 0.003265, 22.5
+LIGHT, DARK, HEATING = 0.75, 0.25, 20.0
 
 
 def local_temperatures() -> tuple[float, float]:

@@ -10,6 +10,7 @@ _MODULES = {
     "A3": "a3_lattice_conveyor",
     "B1": "b1_closing_film",
     "B3": "b3_swarm",
+    "B4": "b4_handedness",
     "C1": "c1_relay",
     "C3": "c3_food_chain",
     "C4": "c4_homeostat",

@@ -56,7 +56,7 @@ def spans(world: World) -> np.ndarray:
 
 
 @cache
-def _statistics(world: World, refinement: int, dtype: Any, seeds: int, count: int) -> np.ndarray:
+def stepped_statistics(world: World, refinement: int, dtype: Any, seeds: int, count: int) -> np.ndarray:
     """Window statistics of single clones over seeds and protocols, in shares of nominal ranges."""
     found = []
     for seed in range(seeds):
@@ -74,7 +74,7 @@ def _statistics(world: World, refinement: int, dtype: Any, seeds: int, count: in
 
 
 @cache
-def _adaptive(world: OdeWorld, seeds: int, count: int) -> np.ndarray:
+def adaptive_statistics(world: OdeWorld, seeds: int, count: int) -> np.ndarray:
     """The same statistics by adaptive solves."""
     found = []
     for seed in range(seeds):
@@ -88,19 +88,19 @@ def _adaptive(world: OdeWorld, seeds: int, count: int) -> np.ndarray:
 
 def halving_error(world: World, seeds: int = 4, count: int = 3) -> float:
     """The largest change of a window statistic by half the step, in shares of the nominal range."""
-    step, half = (_statistics(world, k, np.float64, seeds, count) for k in (1, 2))
+    step, half = (stepped_statistics(world, k, np.float64, seeds, count) for k in (1, 2))
     return float(np.abs(step - half).max())
 
 
 def adaptive_error(world: OdeWorld, refinement: int = 1, seeds: int = 4, count: int = 3) -> float:
     """The largest difference from adaptive solves at 1e-9, in shares of the nominal range."""
-    step = _statistics(world, refinement, np.float64, seeds, count)
-    return float(np.abs(step - _adaptive(world, seeds, count)).max())
+    step = stepped_statistics(world, refinement, np.float64, seeds, count)
+    return float(np.abs(step - adaptive_statistics(world, seeds, count)).max())
 
 
 def single_error(world: World, seeds: int = 4, count: int = 3) -> float:
     """The largest difference of float32 from float64, in shares of the nominal range."""
-    wide, single = (_statistics(world, 1, dtype, seeds, count) for dtype in (np.float64, np.float32))
+    wide, single = (stepped_statistics(world, 1, dtype, seeds, count) for dtype in (np.float64, np.float32))
     return float(np.abs(wide - single).max())
 
 
@@ -144,7 +144,7 @@ def slope_error(world: World, seed: int = 0, ticks: int = 24, clones: int = 2) -
         toward = jax.tree.map(
             lambda x, free: jnp.asarray(2 * draws.unit(int(np.size(x))).reshape(np.shape(x)) - 1) * x * free,
             params,
-            _continuous(world, params),
+            _continuous(relaxed, params),
         )
         tilt = jnp.asarray(2 * draws.unit(levels.size).reshape(levels.shape) - 1)
 
@@ -154,7 +154,7 @@ def slope_error(world: World, seed: int = 0, ticks: int = 24, clones: int = 2) -
             found = window_statistics(
                 relaxed, moved, levels + t * tilt, (ticks // 2, ticks), clones=clones, seed=seed
             )
-            return jnp.stack(found) / jnp.asarray(spans(world))
+            return jnp.stack(found) / jnp.asarray(spans(world))[None, None]
 
         slope = np.asarray(jax.jit(jax.jacfwd(along))(0.0))
         steps = [np.asarray(along(h) - along(-h)) / (2 * h) for h in (1e-5, 1e-6)]
@@ -165,15 +165,20 @@ def slope_error(world: World, seed: int = 0, ticks: int = 24, clones: int = 2) -
 
 
 def _continuous(world: World, params: Any) -> Any:
-    """1 for each number along which trajectories are smooth, 0 for those that initial counts are drawn by."""
+    """1 for each number along which trajectories are smooth.
+
+    0 for whole numbers and for those that initial counts are drawn by.
+    """
 
     def start(params: Any) -> Any:
         return world.initial(params, Noise(Words(jnp.uint32(1), jnp.uint32(2)), jnp.uint32(0))).n
 
+    free = jax.tree.map(jnp.ones_like, params)
+    free = free._replace(**{name: 0 * getattr(free, name) for name in world.discrete})
     if not isinstance(world, JumpWorld):
-        return jax.tree.map(jnp.ones_like, params)
+        return free
     slopes = jax.jacfwd(start)(params)
-    return jax.tree.map(lambda x, *s: jnp.ones_like(x) * all(not jnp.any(j) for j in s), params, *slopes)
+    return jax.tree.map(lambda x, *s: x * all(not jnp.any(j) for j in s), free, *slopes)
 
 
 def checks(name: str) -> Iterator[Check]:

@@ -69,11 +69,11 @@ class Ratchet(SdeWorld):
         Drive("T", 0.5, 2.0, rest=0.33),
     )
     sensors = (
-        Sensor("mean velocity", -2.5, 2.5),
-        Sensor("occupancy", 0.0, 0.8),
-        Sensor("power", -0.5, 6.0),
+        Sensor("mean velocity", -2.0, 2.0),
+        Sensor("occupancy", 0.0, 0.5),
+        Sensor("power", -2.0, 8.0),
         Sensor("growth of spread", 0.0, 8.0),
-        Sensor("velocity of the slow kind", -1.5, 1.5),
+        Sensor("velocity of the slow kind", -1.2, 1.2),
     )
     scheme = Heun(dt=0.0125, substeps=40)
     grammar = Grammar(

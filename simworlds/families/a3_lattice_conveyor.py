@@ -143,7 +143,7 @@ class LatticeConveyor(LatticeWorld):
 
     def relaxed(self) -> "MeanFieldConveyor":
         """The mean field of the lattice, in which sites are independent."""
-        return MeanFieldConveyor()
+        return _RELAXED
 
 
 class MeanFieldConveyor(OdeWorld):
@@ -154,6 +154,7 @@ class MeanFieldConveyor(OdeWorld):
     """
 
     id = "A3-mean-field"
+    discrete = ("N", "at")
     title = LatticeConveyor.title
     track = LatticeConveyor.track
     phenomenon = LatticeConveyor.phenomenon
@@ -204,3 +205,6 @@ class MeanFieldConveyor(OdeWorld):
         before = jnp.concatenate([jnp.ones_like(state.rho[:1]), state.rho])
         behind = jnp.concatenate([state.rho, jnp.zeros_like(state.rho[:1])])
         return drive.speed * h * before * (1 - behind)
+
+
+_RELAXED = MeanFieldConveyor()

@@ -3,19 +3,20 @@
     dx_i = [chi_i c_x(x_i) / (1 + sat c(x_i) / c_s) + v0] dt + sqrt(2 D) dW_i
     c_t  = Dc c_xx - delta c + al rho + P g(x - x_p),      rho = (400 / N) sum_i q_i S(x - x_i)
 
-on a ring of length L = 20, with chi_i = chi, q_i = 1 for the first type and chi_i = chi r_chi, q_i = r_al for
-the second. Lengths and times are dimensionless; a tick is half a time unit. N = 128 particles weigh as much as
-400, so the mean density is rho0 = 20 whatever N; g is a Gaussian of integral 1 and standard deviation 1.
+on a ring of length L = 20, with chi_i = chi, q_i = 1 for the first type of particle and chi_i = chi r_chi,
+q_i = r_al for the second. Lengths and times are dimensionless; a tick is half a time unit. The N = 128
+particles weigh as much as 400, so the mean density is rho0 = 20 whatever N; g is a Gaussian of integral 1 and
+standard deviation 1.
 
-The field is kept by its Fourier modes c(x) = c0 + sum_n a_n cos k_n x + b_n sin k_n x, k_n = 2 pi n / L, up to
-n = 10. The particles' shape S has the coefficients exp(-(n/8)^6): it leaves long waves as they are and takes
-out those shorter than a particle. Between modes there is no grid, so that a particle feels no force of its own.
+The signal is kept by its Fourier modes, c(x) = c0 + sum_n a_n cos k_n x + b_n sin k_n x with k_n = 2 pi n / L,
+n = 1 to 10. The particles' shape S has the coefficients exp(-(n/8)^6): it leaves long waves as they are and
+takes out those shorter than a particle. As there is no grid, no particle feels a force of its own.
 
-A uniform swarm is unstable to its mode n where chi al rho0 > D (Dc k_n^2 + delta). Local densities are read
-through bells ((1 + cos k_1 (x - x_w)) / 2)^28, whose width is 2 at half height.
+A uniform swarm is unstable to mode n where chi al rho0 > D (Dc k_n^2 + delta). Local densities are read through
+bells ((1 + cos k_1 (x - x_w)) / 2)^28, whose width is 2 at half height.
 
-Sources: Keller & Segel 1970 (doi:10.1016/0022-5193(70)90092-5); Childress & Percus 1981; Hillen & Painter 2009
-(doi:10.1007/s00285-008-0201-3).
+Sources: Keller & Segel 1970 (doi:10.1016/0022-5193(70)90092-5); Childress & Percus 1981; Hillen & Painter
+2009 (doi:10.1007/s00285-008-0201-3).
 """
 
 import math
@@ -79,7 +80,9 @@ class Swarm(SdeWorld):
     id = "B3"
     title = "Swarm"
     track = "B"
-    phenomenon = "a uniform swarm gathers into aggregates whose place noise decides; they merge or follow a pulse"
+    phenomenon = (
+        "a uniform swarm gathers into aggregates whose place noise decides; they merge or follow a pulse"
+    )
     drives = (
         Drive("al", 0.03, 0.08, rest=0.4),
         Drive("D", 0.5, 1.5, rest=0.5),
@@ -113,7 +116,7 @@ class Swarm(SdeWorld):
     sd_fraction = 0.05
 
     def draw(self, draws: Draws) -> Params:
-        """Sensitivity from below the threshold at rest to well above it; each flag in half of the instances."""
+        """Sensitivities from 0.8 to 2 times the threshold at rest; each flag in half of the instances."""
         Dc, delta = draws.uniform(0.5, 2.0), draws.uniform(0.25, 1.0)
         saturating, mixed = draws.chance(0.5), draws.chance(0.5)
         share = draws.uniform(0.25, 0.6) * mixed
@@ -222,7 +225,7 @@ class Swarm(SdeWorld):
         return jnp.mean(q), jnp.stack(cosines), jnp.stack(sines)
 
     def _signal(self, state: State, c: Any, s: Any) -> tuple[Any, Any]:
-        """c and c_x at each particle, by Horner's rule in z = exp(i k_1 x)."""
+        """The signal c and its slope c_x at each particle, by Horner's rule in z = exp(i k_1 x)."""
         re = im = slope_re = slope_im = jnp.zeros_like(c)
         for n in reversed(range(len(WAVES))):
             re, im = re + state.a[n], im - state.b[n]

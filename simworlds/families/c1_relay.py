@@ -87,8 +87,8 @@ class Relay(OdeWorld):
         changes=(1, 3),
         ask={"P": 1.2, "S": 1.0, "fluorescence": 1.0, "heat": 0.8},
     )
-    mean_fraction = 0.10
-    sd_fraction = 0.05
+    mean_fraction = 0.03
+    sd_fraction = 0.015
 
     def draw(self, draws: Draws) -> Params:
         """Two stages, the second the steeper; feedback in three instances of five."""

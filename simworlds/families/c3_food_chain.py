@@ -98,8 +98,8 @@ class FoodChain(OdeWorld):
         sd_share=0.4,
         levels={"D": (0.0, 0.7)},
     )
-    mean_fraction = 0.10
-    sd_fraction = 0.05
+    mean_fraction = 0.03
+    sd_fraction = 0.015
 
     def draw(self, draws: Draws) -> Params:
         """Algae that defend themselves in half of the instances; grazers that can live on them."""

@@ -86,8 +86,8 @@ class Homeostat(OdeWorld):
         sd_share=0.25,
         levels={"L": (0.1, 0.9)},
     )
-    mean_fraction = 0.10
-    sd_fraction = 0.05
+    mean_fraction = 0.03
+    sd_fraction = 0.015
 
     def draw(self, draws: Draws) -> Params:
         """A light and a dark kind, in half of the instances also a grey one."""

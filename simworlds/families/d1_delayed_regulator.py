@@ -85,8 +85,8 @@ class DelayedRegulator(DelayWorld):
         ask={"y": 1.0, "z": 1.0, "clearance flux": 1.0, "filtered x": 1.0},
         sd_share=0.4,
     )
-    mean_fraction = 0.10
-    sd_fraction = 0.05
+    mean_fraction = 0.03
+    sd_fraction = 0.015
     longest_lag = 12.0
     filter_time = 2.0
 

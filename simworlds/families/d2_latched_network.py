@@ -92,8 +92,8 @@ class LatchedNetwork(SwitchedWorld):
         ask={"mixture 1": 1.0, "mixture 2": 1.0, "mixture 3": 1.0, "mixture 4": 1.0, "switching rate": 0.8},
         sd_share=0.3,
     )
-    mean_fraction = 0.10
-    sd_fraction = 0.05
+    mean_fraction = 0.03
+    sd_fraction = 0.015
     counter_time = 5.0
 
     def draw(self, draws: Draws) -> Params:

@@ -8,7 +8,7 @@
 V is in mV, time in ms, currents in uA/cm2, conductances in mS/cm2, the capacitance is 1 uF/cm2; a tick is 5 ms.
 The blocker B acts on sodium (y = 1) or potassium (y = 0). One of gA, gM, gC and gh is not 0. Sensors are
 
-    tau_f f' = V - f,     tau_r r' = 1000 d(V + 10) max(-V', 0) - r
+    tau_f f' = V - f,     tau_r r' = 1000 d(V + 10) v / (1 + exp(-v / 5)) - r,  v = -V'
     c' = k [s(V) - c] / tau_c,     Na' = I_Na - pump,     pump = k Na / tau_p
 
 the low-passed V, the spike rate in Hz, a calcium-like integrator of s = 1 / (1 + exp(-(V + 20) / 5)), and the
@@ -134,8 +134,8 @@ class ExcitableCell(OdeWorld):
         changes=(1, 3),
         ask={"low-passed potential": 1.0, "spike rate": 1.2, "calcium": 0.8, "pump heat": 0.8},
     )
-    mean_fraction = 0.10
-    sd_fraction = 0.05
+    mean_fraction = 0.03
+    sd_fraction = 0.015
     filter_time = 5.0
     rate_time = 20.0
 
@@ -220,7 +220,7 @@ class ExcitableCell(OdeWorld):
             **hidden,
             c=k * (_sigmoid((V + 20) / 5) - s.c) / p.tau_c,
             f=(V - s.f) / self.filter_time,
-            r=(1000 * _bump(V) * jnp.maximum(-rise, 0) - s.r) / self.rate_time,
+            r=(1000 * _bump(V) * -rise * _sigmoid(-rise / 5) - s.r) / self.rate_time,
             Na=I_Na - k * s.Na / p.tau_p,
         )
 

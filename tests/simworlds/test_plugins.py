@@ -130,9 +130,10 @@ def test_a_notebook_defines_a_world_and_runs_everything_on_it():
 
     from experiments.evaluation import evaluate
     from oracles.ladder import climb
+    from simworlds.store import Store
 
     contracts = instance.contracts()
-    ladder = climb(instance, contracts)
+    ladder = climb(instance, contracts, Store())
     scores = {rung.name: evaluate(instance, list(rung.answers)).accuracy for rung in ladder.rungs}
     assert scores["ensemble replication"] > 0.95
     assert scores["null"] < scores["ensemble replication"]

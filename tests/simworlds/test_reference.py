@@ -1,7 +1,6 @@
 """The adaptive path against closed forms; the certificate of every fixed step against the adaptive path."""
 
 import dataclasses
-from functools import cache
 from typing import Any, NamedTuple
 
 import diffrax
@@ -12,17 +11,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.validation.steps import (
+    SINGLE,
+    STEP,
+    adaptive_error,
+    adaptive_statistics,
+    single_error,
+    stepped_statistics,
+)
 from simworlds.catalogue import load, worlds
-from simworlds.contracts import grammar_protocol
-from simworlds.ensemble import Request, simulate
 from simworlds.errors import Diverged, UnsupportedLaw
 from simworlds.integrate import RK4, advance
-from simworlds.keys import Draws, Noise, Words, key_for
+from simworlds.keys import Noise, Words, key_for
 from simworlds.reference import reference_readings, terms
 from simworlds.world import Drive, Grammar, OdeWorld, Sensor
 
 ODES = [world for world in worlds() if isinstance(world, OdeWorld)]
-TOLERANCE = 1e-4  # of a channel's nominal range
 every_ode = pytest.mark.parametrize("world", ODES, ids=lambda world: world.id)
 
 
@@ -181,73 +185,41 @@ class TestTerms:
             world.terms(world.limit(), lambda t: world.rest)
 
 
-@cache
-def stepped(world, factor):
-    """The same family with a step that is `factor` times as long."""
-    scheme = world.scheme
-    scheme = dataclasses.replace(scheme, dt=scheme.dt * factor, substeps=round(scheme.substeps / factor))
-    return type("Stepped", (type(world),), {"scheme": scheme, "lanes": 2})()
-
-
-def window_statistics(readings, instance, protocol):
-    """Mean and sd over windows of the grammar's shortest and longest length at the end of each segment."""
-    ends = np.cumsum([segment.ticks for segment in protocol.segments])
-    windows = [readings[max(0, end - n) : end] for end in ends for n in instance.world.grammar.window]
-    return np.stack([(rows.mean(0), rows.std(0)) for rows in windows])
-
-
-@cache
-def certificate(world, seeds=4, count=3):
-    """Errors of contract statistics over the nominal range, by step (over the world's own) and type."""
-    variants = ((1.0, np.float64), (0.5, np.float64), (8.0, np.float64), (1.0, np.float32))
-    errors = {variant: [] for variant in variants}
-    span = np.array([sensor.high - sensor.low for sensor in world.sensors])
-    for seed in range(seeds):
-        instance = world.instance(seed, redraws=0).canonical()
-        draws = Draws.for_role(world.id, seed, "certificate")
-        protocols = [grammar_protocol(instance, draws) for _ in range(count)]
-        requests = [Request(protocol, ("certificate", k)) for k, protocol in enumerate(protocols)]
-        expected = []
-        for protocol in protocols:
-            # One length for all, so that one compiled solve serves all.
-            levels = instance.levels(protocol)
-            levels = np.pad(levels, ((0, world.horizon - len(levels)), (0, 0)), mode="edge")
-            expected.append(
-                window_statistics(reference_readings(world, instance.params, levels), instance, protocol)
-            )
-        for factor, dtype in variants:
-            same = dataclasses.replace(instance, world=stepped(world, factor))
-            with jax.enable_x64(dtype == np.float64):
-                readings = simulate(same, requests, 1, noise=False, dtype=dtype).values[:, 0]
-            for protocol, rows, true in zip(protocols, readings, expected, strict=True):
-                error = np.abs(window_statistics(rows, instance, protocol) - true) / span
-                errors[factor, dtype].append(error.ravel())
-    return {variant: np.concatenate(found) for variant, found in errors.items()}
-
-
 class TestStepCertificate:
+    """Window statistics at a family's step against adaptive solves, in shares of nominal ranges.
+
+    `simworlds validate` does the same over more instances.
+    """
+
+    FEW = dict(seeds=1, count=2)
+
     @every_ode
     def test_statistics_at_the_worlds_step_are_those_of_the_law(self, world):
-        assert certificate(world)[1.0, np.float64].max() < TOLERANCE
-
-    @every_ode
-    def test_half_the_step_is_nearer(self, world):
-        errors = certificate(world)
-        assert errors[0.5, np.float64].max() < errors[1.0, np.float64].max() / 2 + 1e-7
-
-    @every_ode
-    def test_too_long_a_step_is_found(self, world):
-        assert certificate(world)[8.0, np.float64].max() > TOLERANCE
+        assert adaptive_error(world, **self.FEW) < STEP
 
     @every_ode
     def test_single_precision_is_near(self, world):
-        assert certificate(world)[1.0, np.float32].max() < 10 * TOLERANCE
+        assert single_error(world, **self.FEW) < SINGLE
+
+    @pytest.mark.parametrize("name", ["C2", "D4"])
+    def test_half_the_step_is_nearer_and_too_long_a_step_is_found(self, name):
+        world = load(name)
+        error = adaptive_error(world, **self.FEW)
+        assert adaptive_error(world, refinement=2, **self.FEW) < error / 2 + 1e-7
+        fields = {
+            "scheme": dataclasses.replace(
+                world.scheme, dt=8 * world.scheme.dt, substeps=world.scheme.substeps // 8
+            )
+        }
+        long = type("Long", (type(world),), fields)()
+        assert adaptive_error(long, **self.FEW) > max(STEP, 100 * error)
 
     @pytest.mark.validation
     @every_ode
     def test_both_hold_over_many_instances(self, world):
         """All but one statistic in a thousand: where two outcomes part, any error may grow."""
-        errors = certificate(world, seeds=48, count=8)
-        for variant, tolerance in (((1.0, np.float64), TOLERANCE), ((1.0, np.float32), 10 * TOLERANCE)):
-            assert np.mean(errors[variant] > tolerance) < 1e-3
-            assert errors[variant].max() < 1e-2
+        adaptive = adaptive_statistics(world, 24, 4)
+        for dtype, tolerance in ((np.float64, STEP), (np.float32, SINGLE)):
+            error = np.abs(stepped_statistics(world, 1, dtype, 24, 4) - adaptive)
+            assert np.mean(error > tolerance) < 1e-3
+            assert error.max() < 3e-2

@@ -140,7 +140,7 @@ class TestDye:
             np.testing.assert_allclose(end.c_in, c_out if burst else 2.0, rtol=1e-6)
 
     def test_a_burst_patch_of_little_tension_flattens(self):
-        p = limit(kt=2.0, gam0=0.5, Mob=0.05, Pi_c=1.5)
+        p = limit(kt=5.0, gam0=1.0, Mob=0.05, Pi_c=1.5)
         end, _ = run(p, state(p, z=1.0, s=0.0, c_in=4.0), held(30, drive(c_out=1.0)), 64)
         assert (end.b == 1).all()
         assert end.z.mean() < 0.1
