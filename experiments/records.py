@@ -120,6 +120,7 @@ def provenance(instance: Instance) -> dict[str, Any]:
         "law_version": instance.world.law_version,
         "world": instance.world.id,
         "seed": instance.seed,
+        "redraws": instance.redraws,
         "budget": {"ticks": budget.ticks, "preparations": budget.preparations},
     }
 

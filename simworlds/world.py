@@ -228,6 +228,10 @@ class DelayWorld(World):
     def drift(self, state: Any, drive: Any, params: Any, past: tuple[Any, ...]) -> Any:
         """The rate of change of the state, a NamedTuple like it; `past` is the state at each lag ago."""
 
+    def remembered(self, state: Any) -> Any:
+        """The state with None in the fields that the law never looks back on; so is each state in `past`."""
+        return state
+
 
 class SdeWorld(World):
     """A world with additive noise: ``dx = drift dt + diffusion dW``."""

@@ -140,7 +140,7 @@ def checks() -> Iterator[Check]:
     check = partial(Check, "C3")
     yield check("K_H: the formula", 1.902072, ROSENZWEIG, lambda: Measured(CHAIN.onset), 5e-7)
     yield check("N*: the formula", 0.395480, ROSENZWEIG, lambda: Measured(CHAIN.prey), 5e-7)
-    yield check("K_H, where the law's rest turns unstable", CHAIN.onset, ROSENZWEIG, onset, 1e-9)
+    yield check("K_H, where the law's rest turns unstable", CHAIN.onset, ROSENZWEIG, onset, 1e-9, slow=True)
     yield check("omega at K_H", 0.45217, CATALOGUE, lambda: Measured(mode(CHAIN.onset).imag), 5e-6)
     yield check(
         "omega at K_H, of a trajectory",

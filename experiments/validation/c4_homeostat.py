@@ -13,7 +13,7 @@ from simworlds.catalogue import load
 WORLD: Any = load("C4")
 WATSON = "Watson & Lovelock 1983, doi:10.1111/j.1600-0889.1983.tb00031.x"
 CATALOGUE = "catalogue"
-# Of Watson and Lovelock's planet: sunlight, radiation, the growth's curvature and optimum, albedos, local heating.
+# Of Watson and Lovelock's planet: sun, radiation, growth's curvature and optimum, albedos, local heating.
 SOLAR, SIGMA, ZERO = 917.0, 5.67e-8, 273.15
 CURVATURE, BEST = 0.003265, 22.5
 LIGHT, DARK, HEATING = 0.75, 0.25, 20.0

@@ -181,8 +181,8 @@ class MeanFieldConveyor(OdeWorld):
     def drift(self, state: Profile, drive: Any, params: Params) -> Profile:
         """What hops in less what hops out, and exchange."""
         flow = self._flow(state, drive, params)
-        attach, detach = drive.Omega_A * (self._site(params) - state.rho), drive.Omega_D * state.rho
-        return Profile(flow[:-1] - flow[1:] + drive.speed * (attach - detach) / params.N)
+        exchange = drive.speed * (drive.Omega_A * (1 - state.rho) - drive.Omega_D * state.rho) / params.N
+        return Profile(self._site(params) * (flow[:-1] - flow[1:] + exchange))
 
     def read(self, state: Profile, drive: Any, params: Params) -> tuple[Any, ...]:
         """Currents over the two ends, and densities."""
@@ -200,7 +200,7 @@ class MeanFieldConveyor(OdeWorld):
         return (jnp.arange(SIZE) < params.N).astype(jnp.result_type(params.N))
 
     def _flow(self, state: Profile, drive: Any, params: Params) -> Any:
-        """tau_b, 0 beyond bond N ``[129]``."""
+        """tau_b ``[129]``; those beyond bond N mean nothing."""
         h = hop_rate(jnp.arange(SIZE + 1), drive, params)
         before = jnp.concatenate([jnp.ones_like(state.rho[:1]), state.rho])
         behind = jnp.concatenate([state.rho, jnp.zeros_like(state.rho[:1])])

@@ -8,12 +8,13 @@ q_i = r_al for the second. Lengths and times are dimensionless; a tick is half a
 particles weigh as much as 400, so the mean density is rho0 = 20 whatever N; g is a Gaussian of integral 1 and
 standard deviation 1.
 
-The signal is kept by its Fourier modes, c(x) = c0 + sum_n a_n cos k_n x + b_n sin k_n x with k_n = 2 pi n / L,
-n = 1 to 10. The particles' shape S has the coefficients exp(-(n/8)^6): it leaves long waves as they are and
-takes out those shorter than a particle. As there is no grid, no particle feels a force of its own.
+The signal is kept by its Fourier modes, c(x) = c0 + sum_n a_n cos k_n x + b_n sin k_n x with
+k_n = 2 pi n / L, n = 1 to 10. The particles' shape S has the coefficients exp(-(n/8)^6): it leaves long waves
+as they are and takes out those shorter than a particle. As there is no grid, no particle feels a force of its
+own.
 
-A uniform swarm is unstable to mode n where chi al rho0 > D (Dc k_n^2 + delta). Local densities are read through
-bells ((1 + cos k_1 (x - x_w)) / 2)^28, whose width is 2 at half height.
+A uniform swarm is unstable to mode n where chi al rho0 > D (Dc k_n^2 + delta). Local densities are read
+through bells ((1 + cos k_1 (x - x_w)) / 2)^28, whose width is 2 at half height.
 
 Sources: Keller & Segel 1970 (doi:10.1016/0022-5193(70)90092-5); Childress & Percus 1981; Hillen & Painter
 2009 (doi:10.1007/s00285-008-0201-3).

@@ -158,6 +158,10 @@ class DelayedRegulator(DelayWorld):
         """The three delays."""
         return params.t1, params.t2, params.t3
 
+    def remembered(self, state: State) -> State:
+        """Only x and y act late."""
+        return state._replace(z=None, w=None)
+
     def drift(self, state: State, drive: Any, params: Params, past: tuple[State, ...]) -> State:
         """The law, term by term."""
         x, y, z, w = state

@@ -8,7 +8,7 @@
 V is in mV, time in ms, currents in uA/cm2, conductances in mS/cm2, the capacitance is 1 uF/cm2; a tick is 5 ms.
 The blocker B acts on sodium (y = 1) or potassium (y = 0). One of gA, gM, gC and gh is not 0. Sensors are
 
-    tau_f f' = V - f,     tau_r r' = 1000 d(V + 10) v / (1 + exp(-v / 5)) - r,  v = -V'
+    tau_f f' = V - f,     tau_r r' = 1000 d(V + 10) max(-V', 0) - r
     c' = k [s(V) - c] / tau_c,     Na' = I_Na - pump,     pump = k Na / tau_p
 
 the low-passed V, the spike rate in Hz, a calcium-like integrator of s = 1 / (1 + exp(-(V + 20) / 5)), and the
@@ -126,7 +126,7 @@ class ExcitableCell(OdeWorld):
         Sensor("calcium", 0.0, 0.16),
         Sensor("pump heat", 0.0, 110.0, "uA/cm2"),
     )
-    scheme = RK4(dt=0.025, substeps=200)
+    scheme = RK4(dt=0.04, substeps=125)
     grammar = Grammar(
         segments=(2, 5),
         ticks=(16, 56),
@@ -220,7 +220,7 @@ class ExcitableCell(OdeWorld):
             **hidden,
             c=k * (_sigmoid((V + 20) / 5) - s.c) / p.tau_c,
             f=(V - s.f) / self.filter_time,
-            r=(1000 * _bump(V) * -rise * _sigmoid(-rise / 5) - s.r) / self.rate_time,
+            r=(1000 * _bump(V) * jnp.maximum(-rise, 0) - s.r) / self.rate_time,
             Na=I_Na - k * s.Na / p.tau_p,
         )
 

@@ -27,7 +27,7 @@ class Memory(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A delay in steps, as whole nodes back, and the part of a step forward again."""
+    """A delay in steps: whole nodes back, and the part of a step forward again."""
 
     ratio: Any
     nodes: Any
@@ -61,8 +61,8 @@ class DelayRK4(Scheme):
     start, a delay that is no whole number of steps sees the kink inside a step. The value at mid-step is then
     set such that Simpson's rule is exact for the kink, which leaves an error of order ``dt^3`` for each. A
     delay between 0 and a step reaches into the step that is being taken, where a parabola from the node to
-    the stage stands for the interpolant: order two. Trajectories are continuous in the delays throughout, and
-    derivatives with respect to them hold to the order of the scheme.
+    the stage stands for the interpolant: order two. Trajectories are continuous in the delays, so that
+    derivatives with respect to them are of use: where kinks matter they are good to order ``dt^2``.
 
     The rings hold ``law.longest_lag``. A delay that is longer, or negative, makes the state NaN, which the
     ensemble reports as a divergence.
@@ -76,8 +76,9 @@ class DelayRK4(Scheme):
         """The state with a constant past."""
         del params
         length = self.length(law)
-        value = jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *jnp.shape(x))), state)
-        still, none = jax.tree.map(jnp.zeros_like, (state, value))
+        kept = law.remembered(state)
+        value = jax.tree.map(lambda x: jnp.broadcast_to(x, (length, *jnp.shape(x))), kept)
+        still, none = jax.tree.map(jnp.zeros_like, (kept, value))
         return Memory(state, still, still, value, none, none)
 
     def seen(self, carried: Memory) -> State:
@@ -91,9 +92,8 @@ class DelayRK4(Scheme):
         def move(ring: Any, before: Any, after: Any) -> Any:
             return ring if after is before else ring + (after - before)
 
-        return carried._replace(
-            state=wrapped, value=jax.tree.map(move, carried.value, carried.state, wrapped)
-        )
+        before, after = law.remembered(carried.state), law.remembered(wrapped)
+        return carried._replace(state=wrapped, value=jax.tree.map(move, carried.value, before, after))
 
     def randoms(self, law: Any, params: Params, carried: Memory, drive: Any, noise: Noise) -> Any:
         """The step's number, which is the same for all clones: so rings are sliced, not gathered."""
@@ -103,62 +103,73 @@ class DelayRK4(Scheme):
     def step(self, law: Any, params: Params, carried: Memory, drive: Any, randoms: Any) -> Memory:
         """One step: four stages, and the slope at its end."""
         x, h, k = carried.state, self.dt, randoms
-        value = self._put(law, carried.value, x, k)
-        left = self._put(law, carried.left, carried.arrival, k)
-        right = self._put(law, carried.right, carried.departure, k - 1)
+        now, length = law.remembered(x), self.length(law)
+        value = _put(carried.value, now, jnp.mod(k, length))
+        left = _put(carried.left, carried.arrival, jnp.mod(k, length))
+        right = _put(carried.right, carried.departure, jnp.mod(k - 1, length))
         places = [self._place(law, lag) for lag in law.lags(params)]
-        spans = [self._span(law, value, left, right, k - place.nodes, place) for place in places]
+        spans = [_span(value, left, right, k, place, length) for place in places]
         k1 = _like(law.drift(x, drive, params, tuple(_cubic(s, False, s.theta, h) for s in spans)), x)
-        spans = [_departed(span, place, k1) for span, place in zip(spans, places, strict=True)]
+        departure = law.remembered(k1)
+        spans = [_departed(span, place, departure) for span, place in zip(spans, places, strict=True)]
         middle = [_middle(span, h) for span in spans]
         end = [_cubic(span, True, span.theta, h) for span in spans]
 
-        def slope(stage: State, fraction: float, delayed: list[State]) -> State:
-            near = (
-                _within(span, ring, x, k1, stage, fraction, h)
-                for span, ring in zip(spans, delayed, strict=True)
+        def slope(stage: State, fraction: float, rings: list[State]) -> State:
+            here = law.remembered(stage)
+            past = (
+                _within(span, ring, now, departure, here, fraction, h)
+                for span, ring in zip(spans, rings, strict=True)
             )
-            return _like(law.drift(stage, drive, params, tuple(near)), x)
+            return _like(law.drift(stage, drive, params, tuple(past)), x)
 
         k2 = slope(shift(x, h / 2, k1), 0.5, middle)
         k3 = slope(shift(x, h / 2, k2), 0.5, middle)
         k4 = slope(shift(x, h, k3), 1.0, end)
         sixth = h / 6
         after = jax.tree.map(lambda x, a, b, c, d: x + sixth * (a + 2 * (b + c) + d), x, k1, k2, k3, k4)
-        return Memory(after, slope(after, 1.0, end), k1, value, left, right)
+        arrival = law.remembered(slope(after, 1.0, end))
+        return Memory(after, arrival, departure, value, left, right)
 
     def _place(self, law: Any, lag: Any) -> _Place:
-        ratio = jnp.where((lag >= 0) & (lag <= law.longest_lag), lag, jnp.nan) / self.dt
+        # Parameters are rounded to single precision, so the longest lag itself may be a little longer.
+        held = (lag >= 0) & (lag <= law.longest_lag * (1 + 1e-6))
+        ratio = jnp.where(held, lag, jnp.nan) / self.dt
         # At least one node back: a delay of 0 then sees its own node from the left.
         nodes = jnp.maximum(jnp.ceil(ratio), 1)
         return _Place(ratio, nodes.astype(jnp.int32), nodes - ratio)
 
-    def _span(self, law: Any, value: State, left: State, right: State, node: Any, place: _Place) -> _Span:
-        a, b, c = (self._get(law, value, node + i) for i in range(3))
-        a_right, b_right = (self._get(law, right, node + i) for i in range(2))
-        b_left, c_left = (self._get(law, left, node + i) for i in (1, 2))
-        return _Span(place.ratio, place.theta, a, b, c, a_right, b_left, b_right, c_left)
 
-    def _get(self, law: Any, ring: State, node: Any) -> State:
-        slot = jnp.mod(node, self.length(law))
-        return jax.tree.map(
-            lambda r: jax.lax.dynamic_index_in_dim(r, slot, keepdims=False, allow_negative_indices=False),
-            ring,
-        )
+def _put(ring: State, new: State, slot: Any) -> State:
+    def one(r: Any, x: Any) -> Any:
+        return jax.lax.dynamic_update_index_in_dim(r, x, slot, 0, allow_negative_indices=False)
 
-    def _put(self, law: Any, ring: State, now: State, node: Any) -> State:
-        slot = jnp.mod(node, self.length(law))
-        return jax.tree.map(
-            lambda r, x: jax.lax.dynamic_update_index_in_dim(r, x, slot, 0, allow_negative_indices=False),
-            ring,
-            now,
-        )
+    return jax.tree.map(one, ring, new)
 
 
-def _departed(span: _Span, place: _Place, k1: State) -> _Span:
-    """The span with the slope at the start of this step, which a delay of one step reaches."""
+def _get(ring: State, slot: Any) -> State:
+    def one(r: Any) -> Any:
+        return jax.lax.dynamic_index_in_dim(r, slot, keepdims=False, allow_negative_indices=False)
+
+    return jax.tree.map(one, ring)
+
+
+def _span(value: State, left: State, right: State, k: Any, place: _Place, length: int) -> _Span:
+    slots = [jnp.mod(k - place.nodes + i, length) for i in range(3)]
+    a, b, c = (_get(value, slot) for slot in slots)
+    a_right, b_right = (_get(right, slot) for slot in slots[:2])
+    b_left, c_left = (_get(left, slot) for slot in slots[1:])
+    return _Span(place.ratio, place.theta, a, b, c, a_right, b_left, b_right, c_left)
+
+
+def _departed(span: _Span, place: _Place, departure: State) -> _Span:
+    """The span with the slope at the start of this step, which the rings lack and a delay of one step needs."""
     newest = place.nodes == 1
-    return span._replace(b_right=jax.tree.map(lambda old, new: jnp.where(newest, new, old), span.b_right, k1))
+
+    def one(old: Any, new: Any) -> Any:
+        return jnp.where(newest, new, old)
+
+    return span._replace(b_right=jax.tree.map(one, span.b_right, departure))
 
 
 def _like(slope: State, state: State) -> State:

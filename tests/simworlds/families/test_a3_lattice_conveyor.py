@@ -41,7 +41,7 @@ def apart(one, other):
 
 class TestDraw:
     def test_draws_stay_in_their_ranges(self):
-        drawn = [WORLD.instance(seed).params for seed in range(64)]
+        drawn = [WORLD.instance(seed, redraws=0).params for seed in range(64)]
         for p in drawn:
             assert 64 <= p.N <= 128
             assert p.N == round(float(p.N))
@@ -78,7 +78,7 @@ class TestLaw:
         for third in (LEFT, MIDDLE, RIGHT):
             expected = 0.742 if third in before else 0.258
             assert abs(rho[third] - expected) < SIGMAS * error[third] + 0.02
-        assert rho[EXIT] == pytest.approx(0.1918, abs=0.004)
+        assert abs(rho[EXIT] - 0.1918) < SIGMAS * error[EXIT] + 0.001
 
     def test_holes_move_like_particles(self):
         # Particles to the right are holes to the left: ends and exchanges swap, and so do thirds.
@@ -107,16 +107,15 @@ class TestLaw:
         assert apart(slow, fast / [2, 2, 1, 1, 1]).max() < SIGMAS
         assert apart(slow, fast).max() > SIGMAS
 
-    def test_sites_that_only_exchange_fill_to_the_ratio_of_rates(self):
-        still = readings(
-            WORLD.limit(N=64.0, slow=1.0, q=0.0, at=32.0),
-            {"alpha": 0.0, "beta": 0.0, "Omega_A": 0.6, "Omega_D": 0.6, "speed": 2.0},
-            240,
-            120,
+    def test_without_ends_tubes_fill_to_the_ratio_of_exchange_rates(self):
+        closed = {"alpha": 0.0, "beta": 0.0, "Omega_A": 0.6, "Omega_D": 0.2, "speed": 2.0}
+        found = readings(WORLD.limit(N=64.0), closed, 200, 20)
+        assert (found[:, [EXIT, ENTRY]] == 0).all()
+        density = found[:, [LEFT, MIDDLE, RIGHT]] @ [21, 21, 22] / 64
+        assert abs(density.mean() - 0.75) < SIGMAS * density.std(ddof=1) / np.sqrt(len(density))
+        assert (found.mean(0)[[LEFT, RIGHT]] - 0.75) @ [-1, 1] > 0.1, (
+            "hops pile particles up at the right end"
         )
-        # Two closed halves: what leaves by a hop over an end is nothing.
-        assert (still[:, [EXIT, ENTRY]] == 0).all()
-        assert abs(still[:, [LEFT, MIDDLE, RIGHT]] @ [21, 21, 22] / 64 - 0.5).mean() < 0.05
 
     def test_derivatives_are_refused(self):
         with pytest.raises(UnsupportedLaw, match=r"world A3 moves by jumps"):
