@@ -30,6 +30,7 @@ _FAMILIES = (
     "c2_chemical_clock:ChemicalClock",
     "c3_food_chain:FoodChain",
     "c4_homeostat:Homeostat",
+    "d1_delayed_regulator:DelayedRegulator",
     "d2_latched_network:LatchedNetwork",
     "d4_resonator:Resonator",
 )

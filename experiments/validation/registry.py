@@ -14,6 +14,7 @@ _MODULES = {
     "C1": "c1_relay",
     "C3": "c3_food_chain",
     "C4": "c4_homeostat",
+    "D1": "d1_delayed_regulator",
     "D2": "d2_latched_network",
 }
 

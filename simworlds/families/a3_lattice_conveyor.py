@@ -149,8 +149,9 @@ class LatticeConveyor(LatticeWorld):
 class MeanFieldConveyor(OdeWorld):
     """The mean field of A3, smooth in drives and parameters but for N and the slow bond's place.
 
-    It has no noise, so its sds are those of transients alone. It starts half full. Its shocks are a few sites
-    wide where the law's wander, and its current past a slow bond is too low.
+    It starts half full and has no noise, so its sds are those of transients alone; the law's window means
+    differ from its own by 0.01 to 0.02 of the nominal range (root mean square), most of all where a shock
+    wanders, and at a slow bond, past which the law's current is higher.
     """
 
     id = "A3-mean-field"

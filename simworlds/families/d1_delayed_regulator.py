@@ -100,7 +100,7 @@ class DelayedRegulator(DelayWorld):
         p1, p2 = draws.choice(((1, 0), (0, 1), (1, 1), (0, 0)), (0.35, 0.35, 0.15, 0.15))
         longest = self.longest_lag
         if hump:
-            fastest = gam * 1.4 ** (2 - p1 - p2) * (1 + e / 2)  # clearance in the corner of the drives' box
+            fastest = gam * 1.4 ** (2 - p1 - p2) * (1 + e / 2)  # clearance where drives and z raise it most
             n = min(n, 0.9 * period_doubling(2.2 * fastest))
             total = 0.9 * period_doubling(n * fastest)
             t2 = min(t2, (total - 2.0) / 2) if y_back else t2
@@ -188,11 +188,12 @@ class DelayedRegulator(DelayWorld):
 
 
 def period_doubling(rate: float) -> float:
-    """The n for a given ``gam tau``, or the tau for a given ``n gam``, that keeps a hump's cycle simple.
+    """The tau for a given ``n gam``, or the n for a given ``gam tau``, below which a hump's cycle is simple.
 
     In ``x' = b v / (1 + v^n) - gam x``, v = x(t - tau), no cycle doubles its period while ``n gam tau < 12``,
-    whatever b is. Found by a scan of n from 3 to 10 and of b / gam from 1.2 to 12: the earliest doubling is at
-    ``n gam tau`` = 12 for n = 8 and b / gam = 2.5. Infusion, and a filter between x and v, put it off.
+    whatever b is. So it is in a scan of n from 3 to 10 and of b / gam from 1.2 to 12, where the earliest
+    doubling is at ``n gam tau`` = 12.1, for n between 7 and 8 and b / gam near 2.6. Infusion, and a filter
+    between x and v, put it off. Where F only falls there is none (Mallet-Paret & Sell 1996).
     """
     return 12 / rate
 

@@ -163,7 +163,7 @@ def _span(value: State, left: State, right: State, k: Any, place: _Place, length
 
 
 def _departed(span: _Span, place: _Place, departure: State) -> _Span:
-    """The span with the slope at the start of this step, which the rings lack and a delay of one step needs."""
+    """The span with the slope at the start of this step, which a delay of one step needs."""
     newest = place.nodes == 1
 
     def one(old: Any, new: Any) -> Any:

@@ -191,8 +191,14 @@ def test_draws_stay_in_their_ranges():
 
 
 def test_each_element_of_each_parameter_moves_a_sensor():
-    p = draw_instance(WORLD, 5).params._replace(
-        q=np.float32(0.5), k_cat=np.float32(0.003), Pi_c=np.float32(1.2), a_0=np.full(6, 0.16, np.float32)
+    p = draw_instance(WORLD, 5).params
+    p = p._replace(
+        gam0=np.float32(1.5 * p.gam0),  # so that some patches close before the dye is washed out
+        q=np.float32(0.5),
+        k_cat=np.float32(0.003),
+        P=np.float32(0.005),
+        Pi_c=np.float32(1.2),
+        a_0=np.full(6, 0.16, np.float32),
     )
     names, rows = ["nothing"], [p]
     for name, leaf in zip(p._fields, p, strict=True):
@@ -202,12 +208,12 @@ def test_each_element_of_each_parameter_moves_a_sensor():
             names.append(f"{name}{list(at)}")
             rows.append(p._replace(**{name: changed}))
     stacked = jax.tree.map(lambda *x: jnp.stack(x), *rows)
-    rows = held(40, drive(0.1, 0.5, 1.1, 3.0), drive(0.1, 0.5, 1.1, 0.5))
+    # The second outside leaks in, the third one bursts.
+    rows = held(28, *(drive(0.1, 0.5, 1.1, c_out) for c_out in (3.0, 2.2, 1.4)))
     noise = Noise(Words(jnp.uint32(3), jnp.uint32(4)), jnp.uint32(0))
     read = np.asarray(jax.jit(jax.vmap(lambda q: run(q, WORLD.initial(q, noise), rows, 4)[1]))(stacked))
     apart = np.abs(read - read[0]).max(axis=(1, 2, 3))
     assert [name for name, moved in zip(names[1:], apart[1:], strict=True) if moved < 1e-4] == []
-    assert read[0, -1, :, 1].max() > 0
 
 
 class TestRelaxation:

@@ -178,8 +178,8 @@ def test_sites_start_full_with_probability_one_half():
 def test_tubes_are_independent():
     """Particles in the left third of tube i against those of tube i + 1, after a warm-up."""
     drive = {"alpha": 0.5, "beta": 0.5, "Omega_A": 0.0, "Omega_D": 0.0, "speed": 1.0}
-    run = Run(WORLD, WORLD.limit(N=64.0), drive, clones=128, dtype=np.float32)
-    run.ticks(40)
+    run = Run(WORLD, WORLD.limit(N=64.0), drive, clones=96, dtype=np.float32)
+    run.ticks(24)
     count = unpacked(run.state.cells, 64)[..., :21].sum(-1).astype(float)
     z = (count - count.mean()) / count.std()
     for lag in (1, 2, 8):
