@@ -1,18 +1,22 @@
-"""A2 Ratchet conveyor: Brownian particles of two mobilities on a periodic potential that may flash or rock.
+"""A2 Ratchet conveyor: Brownian particles of two mobilities on a periodic potential, flashed or rocked.
 
-    dx_i = v_i dt + sqrt(2 m_i T) dW_i,    v_i = m_i [-A U'(x_i) z + F],    U = sin x + a2 sin(2 x + phi)
-    z = steady + flashing (1 + tanh(3 sin psi)) / 2 + rocking sin psi,      psi' = 2 pi f
+    dx_i = v_i dt + sqrt(2 m_i T) dW_i,    v_i = m_i [-A U'(x_i) z + F + R sin psi],    psi' = 2 pi f
+    U = sin x + a2 sin(2 x + phi),         z = steady + flashing (1 + tanh(3 sin psi)) / 2
 
-for N = 128 particles; m_i is the mobility of particle i's kind. The potential rocks (1 in z's third term), flashes
-(in the second), or flashes in part (shares of the first two). The square wave has soft edges, 12 % of a period
-from 10 to 90 %, so that a step resolves them at every f. The potential's period is 2 pi, the fast kind's mobility
-1; a tick is half a time unit. The sensors are
+for N = 128 particles; m_i is the mobility of particle i's kind. The potential flashes, flashes in part (shares of
+both terms of z), or stands while a force of amplitude R rocks the particles. The square wave has soft edges, 12 %
+of a period from 10 to 90 %, so that a step resolves them at every f. The potential's period is 2 pi, the fast
+kind's mobility 1; a tick is half a time unit. The sensors are
 
-    <v>,    <1 / (1 + exp(-20 (cos(x - x0) - cos(pi / 4))))>,    F <v> + A <U> z',    2 var(x - u) / tau
+    <v>,    <1 / (1 + exp(-20 (cos(x - x0) - cos(pi / 4))))>,    (F + R sin psi) <v> + A <U> z',
+    2 var(x - u) / tau
 
 and <v> over the slow kind, where <> is the mean over particles: the mean velocity (noise left out), the share
-within pi / 4 of a hidden place, the power put in by the tilt and the wave, which leaves as heat, and the growth of
-spread. For the last each particle has a follower, tau u' = x - u, so that free particles give 2 m T.
+within pi / 4 of a hidden place, the power put in by the forces and the wave, which leaves as heat, and the growth
+of spread. For the last each particle has a follower, tau u' = x - u, so that free particles give 2 m T.
+
+A potential A U sin psi in place of the rocking force would drive no current at F = 0 (Reimann 2001,
+doi:10.1103/PhysRevLett.86.4992).
 
 Sources: Stratonovich 1958; Ambegaokar & Halperin 1969 (doi:10.1103/PhysRevLett.22.1364); Astumian & Bier 1994
 (doi:10.1103/PhysRevLett.72.1766); Reimann et al. 2001 (doi:10.1103/PhysRevLett.87.010602); Reimann 2002
@@ -41,7 +45,7 @@ class Params(NamedTuple):
     phi: Any  # its phase
     steady: Any  # share of the potential that stands
     flashing: Any  # share that is switched on and off
-    rocking: Any  # 1 if it is turned over by a sine instead, else 0
+    R: Any  # amplitude of the rocking force
     psi0: Any  # the wave's initial phase
     x0: Any  # centre of the hidden window
     tau: Any  # the followers' time constant
@@ -94,18 +98,19 @@ class Ratchet(SdeWorld):
     sd_fraction = 0.05
 
     def draw(self, draws: Draws) -> Params:
-        """A hidden share of slow particles; a potential that flashes, rocks, or flashes in part."""
+        """A hidden share of slow particles; a potential that flashes or does so in part, or a rocking force."""
         share = draws.uniform(0.2, 0.8)
-        mode = draws.choice(("flashing", "rocking", "partly"), (0.5, 0.3, 0.2))
-        standing = draws.uniform(0.3, 0.7) * (mode == "partly")
+        mode = draws.choice(("flashing", "partly", "rocking"), (0.45, 0.15, 0.4))
+        part = draws.uniform(0.3, 0.7)
+        steady = {"flashing": 0.0, "partly": part, "rocking": 1.0}[mode]
         return Params(
             slow=(np.arange(SIZE) < round(SIZE * share)).astype(np.float32),
             m=np.array([1.0, draws.uniform(0.2, 0.5)], np.float32),
             a2=np.float32(draws.uniform(0.15, 0.35)),
             phi=np.float32(draws.uniform(0.3, 1.2)),
-            steady=np.float32(standing),
-            flashing=np.float32((1 - standing) * (mode != "rocking")),
-            rocking=np.float32(mode == "rocking"),
+            steady=np.float32(steady),
+            flashing=np.float32(1 - steady),
+            R=np.float32(draws.uniform(1.5, 4.0) * (mode == "rocking")),
             psi0=np.float32(draws.uniform(0.0, 2 * np.pi)),
             x0=np.float32(draws.uniform(0.0, 2 * np.pi)),
             tau=np.float32(draws.uniform(2.0, 4.0)),
@@ -125,10 +130,10 @@ class Ratchet(SdeWorld):
 
     def drift(self, state: State, drive: Any, params: Params) -> State:
         """Velocities without noise, the followers, and the phase."""
-        z, _ = self._wave(state, drive, params)
+        z, _, force = self._wave(state, drive, params)
         _, slope = self._potential(*sincos(state.x), params)
         return State(
-            x=self._mobility(params) * (drive.F - drive.A * z * slope),
+            x=self._mobility(params) * (force - drive.A * z * slope),
             u=(state.x - state.u) / params.tau,
             psi=jnp.broadcast_to(2 * np.pi * drive.f, jnp.shape(state.psi)),
         )
@@ -140,15 +145,15 @@ class Ratchet(SdeWorld):
     def read(self, state: State, drive: Any, params: Params) -> tuple[Any, ...]:
         """Mean velocity, occupancy, power, growth of spread, mean velocity of the slow kind."""
         s, c = sincos(state.x)
-        z, z_rate = self._wave(state, drive, params)
+        z, z_rate, force = self._wave(state, drive, params)
         U, slope = self._potential(s, c, params)
-        v = self._mobility(params) * (drive.F - drive.A * z * slope)
+        v = self._mobility(params) * (force - drive.A * z * slope)
         near = c * jnp.cos(params.x0) + s * jnp.sin(params.x0) - float(np.cos(np.pi / 4))
         away = state.x - state.u
         return (
             jnp.mean(v),
             jnp.mean(1 / (1 + jnp.exp(-20 * near))),
-            drive.F * jnp.mean(v) + drive.A * jnp.mean(U) * z_rate,
+            force * jnp.mean(v) + drive.A * jnp.mean(U) * z_rate,
             2 * jnp.mean((away - jnp.mean(away)) ** 2) / params.tau,
             jnp.mean(v * params.slow) / jnp.mean(params.slow),
         )
@@ -161,13 +166,13 @@ class Ratchet(SdeWorld):
     def _mobility(self, params: Params) -> Any:
         return params.m[0] + params.slow * (params.m[1] - params.m[0])
 
-    def _wave(self, state: State, drive: Any, params: Params) -> tuple[Any, Any]:
-        """The wave z and its rate of change z'."""
+    def _wave(self, state: State, drive: Any, params: Params) -> tuple[Any, Any, Any]:
+        """The wave z, its rate of change z', and the force F + R sin psi."""
         sine, cosine = jnp.sin(state.psi), jnp.cos(state.psi)
         edge = jnp.tanh(3 * sine)
-        z = params.steady + params.flashing * (1 + edge) / 2 + params.rocking * sine
-        slope = params.flashing * 1.5 * (1 - edge * edge) * cosine + params.rocking * cosine
-        return z, 2 * np.pi * drive.f * slope
+        z = params.steady + params.flashing * (1 + edge) / 2
+        z_rate = 2 * np.pi * drive.f * params.flashing * 1.5 * (1 - edge * edge) * cosine
+        return z, z_rate, drive.F + params.R * sine
 
     def _potential(self, s: Any, c: Any, params: Params) -> tuple[Any, Any]:
         """U and U', from the sine and cosine of x."""
