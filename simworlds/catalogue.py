@@ -20,6 +20,7 @@ PLUGINS = "simworlds.worlds"
 
 _FAMILIES = (
     "a1_magnet:Magnet",
+    "a2_ratchet:Ratchet",
     "a3_lattice_conveyor:LatticeConveyor",
     "a4_choir:Choir",
     "b1_closing_film:ClosingFilm",
@@ -32,6 +33,7 @@ _FAMILIES = (
     "c4_homeostat:Homeostat",
     "d1_delayed_regulator:DelayedRegulator",
     "d2_latched_network:LatchedNetwork",
+    "d3_excitable_cell:ExcitableCell",
     "d4_resonator:Resonator",
 )
 

@@ -1,7 +1,7 @@
 """A4: order and thresholds of the Kuramoto model, for many oscillators and for few."""
 
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from statistics import NormalDist
 from typing import Any
 
@@ -14,7 +14,7 @@ from experiments.validation.runs import Run, mean_of
 from simworlds.catalogue import load
 from simworlds.keys import Noise, Words
 
-WORLD = load("A4")
+WORLD: Any = load("A4")
 SIZE = len(WORLD.limit().first)
 MANY = 2048
 SAKAGUCHI = "Sakaguchi 1988, doi:10.1143/PTP.79.39"
@@ -59,7 +59,7 @@ def bessel_ratio(kappa: float) -> float:
 
 
 def noisy_order(K: float, D: float) -> float:
-    """r = I1(K r / D) / I0(K r / D) of identical oscillators with noise."""
+    """The order of identical oscillators with noise, r = I1(K r / D) / I0(K r / D)."""
     return fixed_point(lambda r: bessel_ratio(K * r / D))
 
 
@@ -79,12 +79,12 @@ def mean_square_order(K: float, D: float, n: int) -> float:
 
 
 def locked_order(om: np.ndarray, K: float) -> float:
-    """r = <sqrt(1 - (om / K r)^2)> over those that lock, |om| < K r; drifters on either side cancel."""
+    """The order <sqrt(1 - (om / K r)^2)> of those that lock, |om| < K r; drifters on either side cancel."""
     return fixed_point(lambda r: np.sqrt(np.maximum(1 - (om / (K * max(r, 1e-9))) ** 2, 0)).mean())
 
 
 def hierarchy_order(K: float, gamma: float, D: float, modes: int = 64) -> float:
-    """r of (gamma + k D) z_k = K r (z_(k-1) - z_(k+1)) / 2, the modes of a Lorentzian choir with noise."""
+    """The order z_1 = r of a Lorentzian choir: (gamma + k D) z_k = K r (z_(k-1) - z_(k+1)) / 2, z_0 = 1."""
 
     def first(r: float) -> float:
         ratio = 0.0

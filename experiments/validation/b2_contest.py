@@ -14,7 +14,7 @@ from simworlds.catalogue import load
 from simworlds.exact import ssa, ssa_network
 from simworlds.keys import Noise, Words, key_for
 
-WORLD = load("B2")
+WORLD: Any = load("B2")
 SPECIES = len(WORLD.limit().mu)
 MORAN = "Moran 1958, doi:10.1017/S0305004100033193"
 NOWAK = "Nowak et al. 2004, doi:10.1038/nature02414"
@@ -36,7 +36,7 @@ def share_of(won: Any) -> Measured:
     return Measured(share, float(np.sqrt(share * (1 - share) / runs)))
 
 
-def _culture(founders: tuple[float, ...], R: float = 1.0) -> Any:
+def _culture(founders: tuple[Any, ...], R: Any = 1.0) -> Any:
     """A state of up to four species, without pigment."""
     counts = (*founders, *[0.0] * (SPECIES - len(founders)))
     empty = WORLD.initial(WORLD.limit(), Noise(Words(np.uint32(0), np.uint32(0)), np.uint32(0)))
@@ -134,7 +134,7 @@ def neutral() -> np.ndarray:
 
 
 @cache
-def rivals(founders: tuple[float, ...]) -> np.ndarray:
+def rivals(founders: tuple[float, ...], clones: int = 32768) -> np.ndarray:
     """Winners among like species that poison all others but not themselves: A_ij = 1, V = 200."""
     params = WORLD.limit(
         w=np.full((SPECIES, 2), 0.5),
@@ -144,7 +144,7 @@ def rivals(founders: tuple[float, ...]) -> np.ndarray:
         A=1 - np.eye(SPECIES),
     )
     drive = {"D": 0.1, "S": 1.0, "rho": 0.5, "T": 1.0}
-    return _to_the_end(params, drive, _culture(founders, 0.5), 32768, f"rivals {founders}")
+    return _to_the_end(params, drive, _culture(founders, 0.5), clones, f"rivals {founders}")
 
 
 def need(mu: float, K: float) -> float:

@@ -15,7 +15,7 @@ from experiments.validation.runs import Run
 from simworlds.catalogue import load
 from simworlds.keys import Noise, Words
 
-WORLD = load("C2")
+WORLD: Any = load("C2")
 FINE = dataclasses.replace(WORLD.scheme.refined(4), substeps=1)  # a tick is one step
 PRIGOGINE = "Prigogine & Lefever 1968, doi:10.1063/1.1668896"
 CATALOGUE = "catalogue"
@@ -24,11 +24,11 @@ SETTLED = 600  # ticks; the slowest of the cycles attracts at the rate 0.05
 KEPT = 60  # ticks
 
 
-def spectrum(A: float, B: float) -> np.ndarray:
+def spectrum(A: float, B: float, sig: float = 0.0, **changes: float) -> Any:
     """Eigenvalues of the law's Jacobian at X = A, Y = B / A in both cells."""
     with jax.enable_x64(True):
-        params = jax.tree.map(jnp.float64, WORLD.limit())
-        drive = WORLD.drive_type(*(jnp.float64(x) for x in (A, B, 0.0, 1.0)))
+        params = jax.tree.map(jnp.float64, WORLD.limit(**changes))
+        drive = WORLD.drive_type(*(jnp.float64(x) for x in (A, B, sig, 1.0)))
         still = WORLD.initial(params, Noise(Words(np.uint32(0), np.uint32(0)), np.uint32(0)))
         still = still._replace(x1=drive.A, y1=drive.B / drive.A, x2=drive.A, y2=drive.B / drive.A)
         flat, unravel = ravel_pytree(still)

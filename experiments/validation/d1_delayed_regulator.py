@@ -17,7 +17,7 @@ from experiments.validation.runs import Run
 from simworlds.catalogue import load
 from simworlds.integrate import DelayRK4
 
-WORLD = load("D1")
+WORLD: Any = load("D1")
 FEW = 1e-3  # initial x at which the hump is linear: FEW^10 is nothing beside 1
 STEPS = {3.5: 0.0651041667, 10.0: 0.0202411265}
 ONSET, FREQUENCY = 4.708196, 0.387298

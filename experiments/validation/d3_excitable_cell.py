@@ -144,7 +144,7 @@ def checks() -> Iterator[Check]:
     yield Check("D3", "rest, mV", -64.9964, "catalogue", rest, 5e-5)
     yield Check("D3", "lower Hopf current, uA/cm2", 9.7754, HASSARD, partial(hopf, 9.0, 11.0), 5e-5)
     yield Check("D3", "upper Hopf current, uA/cm2", 154.5224, HASSARD, partial(hopf, 140.0, 170.0), 5e-5)
-    yield Check("D3", "knee of the firing branch, uA/cm2", 6.26, RINZEL, knee, 6e-3, slow=True)
+    yield Check("D3", "knee of the firing branch, uA/cm2", 6.26, RINZEL, knee, 5e-3, slow=True)
     yield Check("D3", "spikes after a step to 6.2", 3.0, "catalogue", partial(early, 6.2), 1e-3)
     yield Check("D3", "second half second v first, 6.2", 0.0, "catalogue", partial(lasting, 6.2), 1e-3)
     yield Check("D3", "second half second v first, 6.3", 1.0, "catalogue", partial(lasting, 6.3), 0.05)

@@ -7,15 +7,21 @@ from experiments.validation.check import Check
 
 _MODULES = {
     "A1": "a1_magnet",
+    "A2": "a2_ratchet",
     "A3": "a3_lattice_conveyor",
+    "A4": "a4_choir",
     "B1": "b1_closing_film",
+    "B2": "b2_contest",
     "B3": "b3_swarm",
     "B4": "b4_handedness",
     "C1": "c1_relay",
+    "C2": "c2_chemical_clock",
     "C3": "c3_food_chain",
     "C4": "c4_homeostat",
     "D1": "d1_delayed_regulator",
     "D2": "d2_latched_network",
+    "D3": "d3_excitable_cell",
+    "D4": "d4_resonator",
 }
 
 

@@ -109,6 +109,7 @@ class Magnet(JumpWorld):
         levels={"th": (0.0, 0.7)},
     )
     changes = ((-1, 1, 0, 0), (1, -1, 0, 0), (0, 0, -1, 1), (0, 0, 1, -1))
+    discrete = ("N",)
     mean_fraction = 0.10
     sd_fraction = 0.05
     filter_time = 10.0

@@ -3,17 +3,18 @@
     dx_i = v_i dt + sqrt(2 m_i T) dW_i,    v_i = m_i [-A U'(x_i) z + F + R sin psi],    psi' = 2 pi f
     U = sin x + a2 sin(2 x + phi),         z = steady + flashing (1 + tanh(3 sin psi)) / 2
 
-for N = 128 particles; m_i is the mobility of particle i's kind. The potential flashes, flashes in part (shares of
-both terms of z), or stands while a force of amplitude R rocks the particles. The square wave has soft edges, 12 %
-of a period from 10 to 90 %, so that a step resolves them at every f. The potential's period is 2 pi, the fast
-kind's mobility 1; a tick is half a time unit. The sensors are
+for N = 128 particles; m_i is the mobility of particle i's kind. The potential flashes, flashes in part
+(shares of both terms of z), or stands while a force of amplitude R rocks the particles. The square wave
+has soft edges, 12 % of a period from 10 to 90 %, so that a step resolves them at every f. The potential's
+period is 2 pi, the fast kind's mobility 1; a tick is half a time unit. The sensors are
 
     <v>,    <1 / (1 + exp(-20 (cos(x - x0) - cos(pi / 4))))>,    (F + R sin psi) <v> + A <U> z',
     2 var(x - u) / tau
 
-and <v> over the slow kind, where <> is the mean over particles: the mean velocity (noise left out), the share
-within pi / 4 of a hidden place, the power put in by the forces and the wave, which leaves as heat, and the growth
-of spread. For the last each particle has a follower, tau u' = x - u, so that free particles give 2 m T.
+and <v> over the slow kind, where <> is the mean over particles: the mean velocity (noise left out), the
+share within pi / 4 of a hidden place, the power put in by the forces and the wave, which leaves as heat,
+and the growth of spread. For the last each particle has a follower, tau u' = x - u, so that free
+particles give 2 m T.
 
 A potential A U sin psi in place of the rocking force would drive no current at F = 0 (Reimann 2001,
 doi:10.1103/PhysRevLett.86.4992).
@@ -73,9 +74,9 @@ class Ratchet(SdeWorld):
         Drive("T", 0.5, 2.0, rest=0.33),
     )
     sensors = (
-        Sensor("mean velocity", -2.0, 2.0),
-        Sensor("occupancy", 0.0, 0.5),
-        Sensor("power", -2.0, 8.0),
+        Sensor("mean velocity", -2.5, 2.5),
+        Sensor("occupancy", 0.0, 0.6),
+        Sensor("power", -2.0, 12.0),
         Sensor("growth of spread", 0.0, 8.0),
         Sensor("velocity of the slow kind", -1.2, 1.2),
     )
@@ -98,7 +99,7 @@ class Ratchet(SdeWorld):
     sd_fraction = 0.05
 
     def draw(self, draws: Draws) -> Params:
-        """A hidden share of slow particles; a potential that flashes or does so in part, or a rocking force."""
+        """A hidden share of slow particles; a potential that flashes, maybe in part, or a rocking force."""
         share = draws.uniform(0.2, 0.8)
         mode = draws.choice(("flashing", "partly", "rocking"), (0.45, 0.15, 0.4))
         part = draws.uniform(0.3, 0.7)
@@ -159,7 +160,7 @@ class Ratchet(SdeWorld):
         )
 
     def wrap(self, state: State) -> State:
-        """Positions within one period, each follower as far from its particle as before; the phase likewise."""
+        """Positions within one period, each follower as far from its particle as before; phase likewise."""
         x = jnp.mod(state.x, 2 * np.pi)
         return State(x=x, u=state.u - (state.x - x), psi=jnp.mod(state.psi, 2 * np.pi))
 

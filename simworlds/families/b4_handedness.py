@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from simworlds.integrate import TauLeap
+from simworlds.integrate import TrapezoidLeap
 from simworlds.keys import Draws, Noise
 from simworlds.world import Drive, Grammar, JumpWorld, Sensor
 
@@ -73,7 +73,7 @@ class Handedness(JumpWorld):
         Sensor("modulus of the rotation", 0.0, 1.0),
         Sensor("heat", 0.0, 3.0),
     )
-    scheme = TauLeap(dt=0.02, substeps=100)
+    scheme = TrapezoidLeap(dt=0.02, substeps=100)
     grammar = Grammar(
         segments=(2, 5),
         ticks=(20, 64),
@@ -83,7 +83,8 @@ class Handedness(JumpWorld):
         sd_share=0.2,
     )
     changes = ((-1, 1, 0), (-1, 0, 1), (1, -1, 0), (1, 0, -1), (2, -1, -1))
-    branches = ("left", "racemic", "right")
+    branches = ("laevo", "racemic", "dextro")
+    discrete = ("N",)
     mean_fraction = 0.10
     sd_fraction = 0.05
 
@@ -139,7 +140,7 @@ class Handedness(JumpWorld):
         return self._rotation(state, params), (d + l) / params.N, state.lock, sum(rates) / params.N
 
     def branch(self, state: State, params: Params) -> Any:
-        """Left or right if w = (d - l) / (d + l) is beyond 1/2, else racemic."""
+        """Laevo or dextro if w = (d - l) / (d + l) is beyond 1/2, else racemic."""
         del params
         _, d, l = state.n
         bound = _CLEAR * (d + l)

@@ -74,8 +74,8 @@ class Relay(OdeWorld):
         Drive("th", 15.0, 40.0, rest=0.4, unit="degC"),
     )
     sensors = (
-        Sensor("P", 0.0, 4.0),
-        Sensor("S", 0.0, 8.0),
+        Sensor("product", 0.0, 4.0),
+        Sensor("substrate", 0.0, 8.0),
         Sensor("fluorescence", 0.0, 1.0),
         Sensor("heat", 0.0, 6.0),
     )
@@ -85,7 +85,7 @@ class Relay(OdeWorld):
         ticks=(20, 64),
         window=(8, 32),
         changes=(1, 3),
-        ask={"P": 1.2, "S": 1.0, "fluorescence": 1.0, "heat": 0.8},
+        ask={"product": 1.2, "substrate": 1.0, "fluorescence": 1.0, "heat": 0.8},
     )
     mean_fraction = 0.03
     sd_fraction = 0.015

@@ -71,8 +71,8 @@ class DelayedRegulator(DelayWorld):
         Drive("I", 0.0, 0.1, rest=0.0),
     )
     sensors = (
-        Sensor("y", 0.0, 3.0),
-        Sensor("z", 0.0, 3.0),
+        Sensor("mediator", 0.0, 3.0),
+        Sensor("effector", 0.0, 3.0),
         Sensor("clearance flux", 0.0, 0.8),
         Sensor("filtered x", 0.0, 3.0),
     )
@@ -82,7 +82,7 @@ class DelayedRegulator(DelayWorld):
         ticks=(24, 64),
         window=(8, 32),
         changes=(1, 3),
-        ask={"y": 1.0, "z": 1.0, "clearance flux": 1.0, "filtered x": 1.0},
+        ask={"mediator": 1.0, "effector": 1.0, "clearance flux": 1.0, "filtered x": 1.0},
         sd_share=0.4,
     )
     mean_fraction = 0.03
@@ -94,24 +94,25 @@ class DelayedRegulator(DelayWorld):
         """Rates, delays and wiring; under a hump the feedback's delays stay short of `period_doubling`."""
         gam, b = draws.uniform(0.1, 0.3), draws.uniform(2.0, 4.0)
         n, hump, y_back = draws.uniform(3.0, 8.0), draws.chance(0.4), draws.chance(0.5)
-        t1, t2, t3 = draws.uniform(0.5, 1.0), draws.uniform(0.0, 8.0), draws.uniform(0.0, 5.0)
+        t1, t2, t3 = draws.uniform(0.0, 1.0), draws.uniform(0.0, 8.0), draws.uniform(0.0, 5.0)
         Ty, Tz, k = draws.uniform(1.0, 5.0), draws.uniform(1.0, 5.0), draws.uniform(0.7, 1.3)
         e, y_on = draws.uniform(0.2, 0.8) * draws.chance(0.5), draws.chance(0.5)
         p1, p2 = draws.choice(((1, 0), (0, 1), (1, 1), (0, 0)), (0.35, 0.35, 0.15, 0.15))
-        longest = self.longest_lag
+        shortest, longest = 2.0, self.longest_lag
         if hump:
-            fastest = gam * 1.4 ** (2 - p1 - p2) * (1 + e / 2)  # clearance where drives and z raise it most
+            fastest = gam * 1.4 ** (2 - p1 - p2) * (1 + e / 2)  # clearance: drives at their worst, z half full
             n = min(n, 0.9 * period_doubling(2.2 * fastest))
             total = 0.9 * period_doubling(n * fastest)
             t2 = min(t2, (total - 2.0) / 2) if y_back else t2
             longest = min(longest, total - t2 * y_back)
+            shortest = max(shortest, longest / 2)
         values = Params(
             b=gam * b,
             gam=gam,
             n=n,
             hump=hump,
             y_back=y_back,
-            t1=_whole(max(t1 * longest, 2.0)),
+            t1=_whole(shortest + t1 * (longest - shortest)),
             k=k / Ty,
             Ty=Ty,
             t2=_whole(t2),

@@ -85,8 +85,8 @@ class LatchedNetwork(SwitchedWorld):
     )
     scheme = EventMap(dt=1.0, substeps=1)
     grammar = Grammar(
-        segments=(2, 6),
-        ticks=(12, 56),
+        segments=(2, 5),
+        ticks=(16, 56),
         window=(8, 32),
         changes=(1, 2),
         ask={"mixture 1": 1.0, "mixture 2": 1.0, "mixture 3": 1.0, "mixture 4": 1.0, "switching rate": 0.8},

@@ -5,20 +5,21 @@
     x' = k [al_x(V) (1 - x) - be_x(V) x]  for the gates m, h, n,        k = 3^((T - 6.3) / 10)
     x' = k [x_inf(V) - x] / tau_x(V)      for the hidden ones: a, b (A-type), w (M-type), q (h-current)
 
-V is in mV, time in ms, currents in uA/cm2, conductances in mS/cm2, the capacitance is 1 uF/cm2; a tick is 5 ms.
-The blocker B acts on sodium (y = 1) or potassium (y = 0). One of gA, gM, gC and gh is not 0. Sensors are
+V is in mV, time in ms, currents in uA/cm2, conductances in mS/cm2, the capacitance is 1 uF/cm2; a tick is
+5 ms. The blocker B acts on sodium (y = 1) or potassium (y = 0). One of gA, gM, gC and gh is not 0.
+Sensors are
 
     tau_f f' = V - f,     tau_r r' = 1000 d(V + 10) max(-V', 0) - r
     c' = k [s(V) - c] / tau_c,     Na' = I_Na - pump,     pump = k Na / tau_p
 
-the low-passed V, the spike rate in Hz, a calcium-like integrator of s = 1 / (1 + exp(-(V + 20) / 5)), and the
-pump's heat in proportion to its current; I_Na is the sodium current inwards. The Gaussian bump d, of sd 9 mV
-and integral 1, makes each spike add 1 to the integral of r / 1000 as it falls through -10 mV (falls are slower than
-rises, so that a step resolves them).
+the low-passed V, the spike rate in Hz, a calcium-like integrator of s = 1 / (1 + exp(-(V + 20) / 5)), and
+the pump's heat in proportion to its current; I_Na is the sodium current inwards. The Gaussian bump d, of
+sd 9 mV and integral 1, makes each spike add 1 to the integral of r / 1000 as it falls through -10 mV
+(falls are slower than rises, so that a step resolves them).
 
 Sources: Hodgkin & Huxley 1952 (doi:10.1113/jphysiol.1952.sp004764) with V absolute and positive inwards
-currents; the A-type of Connor, Walter & McKown 1977; Hassard 1978 (doi:10.1016/0022-5193(78)90168-6); Rinzel &
-Miller 1980 (doi:10.1016/0025-5564(80)90109-1).
+currents; the A-type of Connor, Walter & McKown 1977; Hassard 1978 (doi:10.1016/0022-5193(78)90168-6); Rinzel
+& Miller 1980 (doi:10.1016/0025-5564(80)90109-1).
 """
 
 from typing import Any, NamedTuple
@@ -69,7 +70,7 @@ class State(NamedTuple):
 
 
 def _linoid(x: Any) -> Any:
-    """x / (1 - exp(-x)), by its series about the removable singularity."""
+    """The function x / (1 - exp(-x)), by its series about the removable singularity."""
     near = jnp.abs(x) < 0.1
     far = jnp.where(near, 1, x)
     square = x * x
@@ -199,13 +200,7 @@ class ExcitableCell(OdeWorld):
         I_Na = (1 - p.y * drive.B) * p.gNa * s.m**3 * s.h * (p.ENa - V)
         g_K = (1 - (1 - p.y) * drive.B) * p.gK * s.n**4
         g_hidden = p.gA * s.a**3 * s.b + p.gM * s.w + p.gC * s.c / (s.c + p.kc)
-        rise = (
-            drive.I
-            + I_Na
-            - (g_K + g_hidden) * (V - drive.E_K)
-            - p.gL * (V - p.EL)
-            - p.gh * s.q * (V + 43)
-        )
+        rise = drive.I + I_Na - (g_K + g_hidden) * (V - drive.E_K) - p.gL * (V - p.EL) - p.gh * s.q * (V + 43)
         gates = {
             name: k * (al * (1 - getattr(s, name)) - be * getattr(s, name))
             for name, (al, be) in zip("mhn", _rates(V), strict=True)

@@ -95,7 +95,7 @@ class TestSensors:
 
     @pytest.mark.parametrize(
         ("n", "name"),
-        [((0, 61, 20), "right"), ((0, 20, 61), "left"), ((0, 60, 20), "racemic"), ((80, 0, 0), "racemic")],
+        [((0, 61, 20), "dextro"), ((0, 20, 61), "laevo"), ((0, 60, 20), "racemic"), ((80, 0, 0), "racemic")],
     )
     def test_branches(self, n, name):
         assert WORLD.branches[int(WORLD.branch(state(*n), PLAIN))] == name

@@ -1,0 +1,58 @@
+"""The checks of published values: they pass, every world has some, and each can be told from the others."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from experiments.validation.check import Check
+from experiments.validation.registry import checks_of, modules_of
+from simworlds.catalogue import worlds
+
+NAMES = [world.id for world in worlds()]
+CHECKS = checks_of(NAMES)
+
+
+def name_of(check):
+    return f"{check.world}: {check.quantity}"
+
+
+def case(check):
+    """A check as a parameter; a slow one is left to `simworlds validate` and `make validate`."""
+    return pytest.param(check, id=name_of(check), marks=[pytest.mark.validation] if check.slow else [])
+
+
+@pytest.mark.parametrize("check", map(case, CHECKS))
+def test_the_measured_value_is_the_published_one(check):
+    row = check.run()
+    assert row.passed, row
+
+
+@pytest.mark.parametrize("world", NAMES)
+def test_every_world_is_held_against_published_values(world):
+    own = [check for check in CHECKS if check.world == world]
+    assert modules_of(world)
+    assert len({check.quantity for check in own if np.isfinite(check.published)}) >= 2
+    assert not all(check.slow for check in own), "the default tests hold the world against nothing"
+
+
+def test_checks_have_names_of_their_own():
+    doubles = [name for name, times in Counter(map(name_of, CHECKS)).items() if times > 1]
+    assert doubles == []
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=name_of)
+def test_a_check_says_what_it_is(check):
+    assert check.world in NAMES
+    assert check.quantity.strip() == check.quantity != ""
+    assert check.source
+    assert check.tolerance >= 0
+    # A tolerance as wide as the value would let anything pass; what is to vanish has one of its own.
+    assert check.published == 0 or check.tolerance < abs(check.published) / 10
+
+
+def test_the_registry_skips_what_it_does_not_hold():
+    assert modules_of("Z9") == ()
+    assert checks_of(["Z9"]) == []
+    assert all(isinstance(check, Check) for check in checks_of(["C2", "Z9"]))
+    assert {check.world for check in checks_of(["C2", "Z9"])} == {"C2"}
