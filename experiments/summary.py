@@ -10,6 +10,9 @@ from oracles.ladder import RUNGS
 Record = dict[str, Any]
 
 
+_WIDEST = 8  # columns beside the rungs' names
+
+
 class Figure(NamedTuple):
     """A mean over seeds with the half width of its 95 % interval (Student's t), and the number of seeds."""
 
@@ -110,15 +113,28 @@ def ladder_table(records: Sequence[Record]) -> Any:
     seeds = {world: sum(record["world"] == world for record in records) for world in worlds}
     first = records[0]
     title = "Reference ladder: mean over seeds ± 95 % interval"
-    table = Table(title=title, caption=_caption(records, first, seeds), caption_justify="left")
-    table.add_column("rung")
-    for world in worlds:
-        table.add_column(f"{world} accuracy", justify="right")
-        table.add_column(f"{world} excess", justify="right")
     accuracy, excess = by_world(records, "accuracy"), by_world(records, "excess")
-    for name in RUNGS:
-        cells = [str(part[name, world]) for world in worlds for part in (accuracy, excess)]
-        table.add_row(name, *cells)
+    columns = {
+        f"{world} {label}": {name: str(part[name, world]) for name in RUNGS}
+        for world in worlds
+        for label, part in (("accuracy", accuracy), ("excess", excess))
+    }
+    table = Table(title=title, caption=_caption(records, first, seeds), caption_justify="left")
+    return _filled(table, columns)
+
+
+def _filled(table: Any, columns: dict[str, dict[str, str]]) -> Any:
+    """A table with a row a rung and a column each, or the other way round where that would be too wide."""
+    turned = len(columns) > _WIDEST
+    table.add_column("" if turned else "rung")
+    for head in RUNGS if turned else columns:
+        table.add_column(head, justify="right")
+    if turned:
+        for head, cells in columns.items():
+            table.add_row(head.replace("\n", " "), *(cells[name] for name in RUNGS))
+    else:
+        for name in RUNGS:
+            table.add_row(name, *(cells[name] for cells in columns.values()))
     return table
 
 
@@ -133,18 +149,23 @@ def _caption(records: Sequence[Record], first: Record, seeds: dict[str, int]) ->
     )
 
 
+def _with_expectation(value: Figure, expected: Figure) -> str:
+    return f"{value} [{expected.mean:.3f}]" if value.n else str(value)
+
+
 def outcomes_table(records: Sequence[Record]) -> Any:
     """Accuracy by the number of outcomes, beside the leave-one-out expectation, as a rich table."""
     from rich.table import Table
 
     worlds = worlds_of(records)
     table = Table(title="Accuracy by number of outcomes (in brackets: leave-one-out expectation)")
-    table.add_column("rung")
     accuracy, expected = by_outcomes(records, "accuracy"), by_outcomes(records, "leave_one_out")
-    columns = [(w, kind) for w in worlds for kind, n in contracts_by_outcomes(records, w).items() if n]
-    for world, kind in columns:
-        count = contracts_by_outcomes(records, world)[kind]
-        table.add_column(f"{world}: {kind}\n({count} contracts)", justify="right")
-    for name in RUNGS:
-        table.add_row(name, *(f"{accuracy[name, *c]} [{expected[name, *c].mean:.3f}]" for c in columns))
-    return table
+    columns = {}
+    for world in worlds:
+        for kind, count in contracts_by_outcomes(records, world).items():
+            if count:
+                columns[f"{world}: {kind}\n({count} contracts)"] = {
+                    name: _with_expectation(accuracy[name, world, kind], expected[name, world, kind])
+                    for name in RUNGS
+                }
+    return _filled(table, columns)

@@ -25,7 +25,7 @@ from simworlds.integrate import DelayRK4
 from simworlds.keys import Draws, Noise
 from simworlds.world import DelayWorld, Drive, Grammar, Sensor
 
-_GRID = 0.1  # of delays: the step
+_GRID = 0.05  # of delays: the step
 
 
 class Params(NamedTuple):
@@ -76,7 +76,7 @@ class DelayedRegulator(DelayWorld):
         Sensor("clearance flux", 0.0, 0.8),
         Sensor("filtered x", 0.0, 3.0),
     )
-    scheme = DelayRK4(dt=_GRID, substeps=20)
+    scheme = DelayRK4(dt=_GRID, substeps=40)
     grammar = Grammar(
         segments=(2, 5),
         ticks=(24, 64),
@@ -100,7 +100,8 @@ class DelayedRegulator(DelayWorld):
         p1, p2 = draws.choice(((1, 0), (0, 1), (1, 1), (0, 0)), (0.35, 0.35, 0.15, 0.15))
         shortest, longest = 2.0, self.longest_lag
         if hump:
-            fastest = gam * 1.4 ** (2 - p1 - p2) * (1 + e / 2)  # clearance: drives at their worst, z half full
+            # The greatest rate of clearance: drives at their highest, z half full.
+            fastest = gam * 1.4 ** (2 - p1 - p2) * (1 + e / 2)
             n = min(n, 0.9 * period_doubling(2.2 * fastest))
             total = 0.9 * period_doubling(n * fastest)
             t2 = min(t2, (total - 2.0) / 2) if y_back else t2

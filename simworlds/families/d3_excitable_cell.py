@@ -12,10 +12,10 @@ Sensors are
     tau_f f' = V - f,     tau_r r' = 1000 d(V + 10) max(-V', 0) - r
     c' = k [s(V) - c] / tau_c,     Na' = I_Na - pump,     pump = k Na / tau_p
 
-the low-passed V, the spike rate in Hz, a calcium-like integrator of s = 1 / (1 + exp(-(V + 20) / 5)), and
-the pump's heat in proportion to its current; I_Na is the sodium current inwards. The Gaussian bump d, of
-sd 9 mV and integral 1, makes each spike add 1 to the integral of r / 1000 as it falls through -10 mV
-(falls are slower than rises, so that a step resolves them).
+the low-passed V (tau_f = 5 ms), the spike rate in Hz (tau_r = 20 ms), a calcium-like integrator of s = 1
+/ (1 + exp(-(V + 20) / 5)), and the pump's heat in proportion to its current; I_Na is the sodium current
+inwards. The Gaussian bump d, of sd 9 mV and integral 1, makes each spike add 1 to the integral of r /
+1000 as it falls through -10 mV (falls are slower than rises, so that a step resolves them).
 
 Sources: Hodgkin & Huxley 1952 (doi:10.1113/jphysiol.1952.sp004764) with V absolute and positive inwards
 currents; the A-type of Connor, Walter & McKown 1977; Hassard 1978 (doi:10.1016/0022-5193(78)90168-6); Rinzel

@@ -22,7 +22,7 @@ def case(check):
     return pytest.param(check, id=name_of(check), marks=[pytest.mark.validation] if check.slow else [])
 
 
-@pytest.mark.parametrize("check", map(case, CHECKS))
+@pytest.mark.parametrize("check", [case(check) for check in CHECKS])
 def test_the_measured_value_is_the_published_one(check):
     row = check.run()
     assert row.passed, row

@@ -36,14 +36,12 @@ class TestHeat:
         params = FERRIMAGNET._replace(C_L=1.0, tau_T=1e9, m_A=-0.9, m_B=0.2)
         drive = WORLD.drive_type(th=1.0, H=0.4, p=1.2)
         clones = run(params, **drive._asdict())
-        total = []
-        for _ in range(2):
-            state = clones.state
-            total.append(np.asarray(WORLD.energy(state, drive, params)) + params.C_L * state.T)
-            warmth = state.T
-            after(clones, 2)
-        assert np.abs(clones.state.T - warmth).min() > 0.001
-        assert np.abs(total[1] - total[0]).max() < 2e-5
+        before = clones.state
+        after(clones, 2)
+        energy = np.asarray(WORLD.energy(clones.state, drive, params) - WORLD.energy(before, drive, params))
+        heat = params.C_L * (clones.state.T - before.T)
+        assert heat.min() > 0.01
+        assert np.abs(energy + heat).max() < 2e-5
 
     def test_work_done_by_field_and_pressure_heats_nothing(self):
         clones = run(ORDERED._replace(C_L=1.0, tau_T=1e9, tau0=1e9), th=0.5)
@@ -55,13 +53,12 @@ class TestHeat:
 
     def test_the_heat_flow_is_what_the_bath_takes(self):
         clones = run(FERRIMAGNET._replace(C_L=2.0, tau_T=4.0), th=0.4)
-        at = clones.state.T
         read = after(clones, 1)
         flow, T = sensor(read, "heat flow"), sensor(read, "lattice temperature")
         assert flow == pytest.approx(
             2.0 * (T - 0.4 * float(critical_temperature(FERRIMAGNET))) / 4.0, rel=1e-4
         )
-        assert (T < at).all()
+        assert (flow[:, 0] > 0.1).all()
 
 
 class TestOrder:

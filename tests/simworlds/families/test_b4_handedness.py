@@ -104,7 +104,7 @@ class TestSensors:
 class TestParameters:
     @pytest.mark.parametrize("name", PLAIN._fields)
     def test_each_moves_a_sensor(self, name):
-        params = PLAIN._replace(x=0.3, y=0.5, bias=0.05)
+        params = PLAIN._replace(x=0.3, y=0.5, bias=0.5)
         params = jax.tree.map(jnp.float32, params)
         value = getattr(params, name)
         other = params._replace(**{name: jnp.round(1.5 * value) if name == "N" else 1.5 * value})
