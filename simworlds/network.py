@@ -26,7 +26,7 @@ from jaxtyping import Float
 from simworlds.errors import InvalidNetwork, InvalidRequest
 from simworlds.exact import direct_method
 from simworlds.expressions import Expression
-from simworlds.integrate import TauLeap
+from simworlds.integrate import TrapezoidLeap
 from simworlds.keys import Noise, Words, clone_words, role_words
 
 _FIELDS = ("species", "parameters", "reactions", "rules", "events", "boundary")
@@ -250,7 +250,7 @@ def leap_runs(
     step: float = 0.1,
     name: str = "network",
 ) -> Float[np.ndarray, "run time output"]:
-    """Runs of a network by midpoint tau-leaping; see `exact_runs`.
+    """Runs of a network by tau-leaping of weak order two; see `exact_runs`.
 
     Args:
         network: the network.
@@ -267,7 +267,7 @@ def leap_runs(
 
     def between(run: _Run, start: Any, end: Any, stream: Words) -> _Run:
         span = (end - start) / leaps
-        scheme = TauLeap(1.0, 1)
+        scheme = TrapezoidLeap(1.0, 1)
 
         def leap(k: Any, run: _Run) -> _Run:
             state = _Counts(run.counts)

@@ -127,7 +127,7 @@ class ExcitableCell(OdeWorld):
         Sensor("calcium", 0.0, 0.16),
         Sensor("pump heat", 0.0, 110.0, "uA/cm2"),
     )
-    scheme = RK4(dt=0.04, substeps=125)
+    scheme = RK4(dt=0.025, substeps=200)
     grammar = Grammar(
         segments=(2, 5),
         ticks=(16, 56),
@@ -152,7 +152,7 @@ class ExcitableCell(OdeWorld):
             y=draws.chance(0.5),
             gA=draws.uniform(4.0, 16.0) * (hidden == "A"),
             gM=draws.uniform(0.5, 3.0) * (hidden == "M"),
-            gC=draws.uniform(0.5, 3.0) * (hidden == "C"),
+            gC=draws.uniform(0.2, 0.8) * (hidden == "C"),
             gh=draws.uniform(0.1, 0.6) * (hidden == "h"),
             tau_w=draws.log_uniform(50.0, 300.0),
             tau_q=draws.log_uniform(50.0, 300.0),
