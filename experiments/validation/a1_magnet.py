@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.validation.check import Check, Measured
-from experiments.validation.runs import Run, mean_of
+from experiments.validation.runs import Run, mean_of, state_type
 from simworlds.catalogue import load
 from simworlds.exact import ssa
-from simworlds.families.a1_magnet import State, critical_temperature
 from simworlds.integrate.jumps import expected_flow
 from simworlds.keys import key_for
 
-WORLD = load("A1")
+WORLD: Any = load("A1")
+State = state_type(WORLD)
 SPINS, BETA, FIELD = 100, 0.9, 0.02  # N, beta J, beta h of the finite model
 MOMENTS: dict[str, Callable[[Any], Any]] = {"<m>": lambda m: m, "<|m|>": np.abs, "<m^2>": np.square}
 PUBLISHED = {"<m>": 0.128552, "<|m|>": 0.231484, "<m^2>": 0.078049}
@@ -38,7 +38,7 @@ def enumerated(moment: Callable[[Any], Any]) -> Measured:
 
 def _bath(temperature: float, params: Any) -> dict[str, float]:
     """The drives of a bath temperature without field, pressure 1."""
-    return {"th": temperature / float(critical_temperature(params)), "H": 0.0, "p": 1.0}
+    return {"th": temperature / float(WORLD.critical_temperature(params)), "H": 0.0, "p": 1.0}
 
 
 @cache
@@ -80,7 +80,7 @@ def exact_moment(moment: Callable[[Any], Any]) -> Measured:
 
 def _slopes(m: Any, temperature: Any, params: Any) -> Any:
     """The law's dm_A/dt and dm_B/dt in mean field."""
-    drive = WORLD.drive_type(th=temperature / critical_temperature(params), H=0.0, p=1.0)
+    drive = WORLD.drive_type(th=temperature / WORLD.critical_temperature(params), H=0.0, p=1.0)
     zero = jnp.zeros_like(m[0])
     n = tuple(ENDLESS * (1 + sign * x) / 2 for x in m for sign in (1, -1))
     flow = expected_flow(WORLD, params, State(n, temperature, zero, zero), drive)

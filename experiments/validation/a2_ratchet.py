@@ -2,14 +2,15 @@
 
 from collections.abc import Iterator
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from experiments.validation.check import Check, Measured
 from experiments.validation.runs import Run, mean_of
-from simworlds.families.a2_ratchet import Ratchet
+from simworlds.catalogue import load
 
-WORLD = Ratchet()
+WORLD: Any = load("A2")
 STRATONOVICH = "Stratonovich 1958; catalogue"
 REIMANN = "Reimann et al. 2001, doi:10.1103/PhysRevLett.87.010602"
 PARTICLES, CLONES = 2048, 64

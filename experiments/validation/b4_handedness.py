@@ -9,12 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.validation.check import Check, Measured
-from experiments.validation.runs import Run, mean_of
+from experiments.validation.runs import Run, mean_of, state_type
+from simworlds.catalogue import load
 from simworlds.exact import ssa
-from simworlds.families.b4_handedness import Handedness, State
 from simworlds.keys import key_for
 
-WORLD = Handedness()
+WORLD: Any = load("B4")
+State = state_type(WORLD)
 SIZE = 100  # molecules
 BINS = 8  # of |w|, equally likely
 DILUTE = 10.0  # theta of leaps; where it is 1, an achiral molecule lives for less than a step

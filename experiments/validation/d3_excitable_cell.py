@@ -11,11 +11,11 @@ from jax.flatten_util import ravel_pytree
 
 from experiments.validation.check import Check, Measured
 from experiments.validation.runs import Run
-from simworlds.families.d3_excitable_cell import ExcitableCell
+from simworlds.catalogue import load
 from simworlds.integrate import RK4
 from simworlds.keys import Noise, Words
 
-WORLD = ExcitableCell()
+WORLD: Any = load("D3")
 AXON = {"E_K": -77.0, "B": 0.0, "T": 6.3}
 HASSARD = "Hassard 1978, doi:10.1016/0022-5193(78)90168-6; catalogue"
 RINZEL = "Rinzel & Miller 1980, doi:10.1016/0025-5564(80)90109-1; catalogue"

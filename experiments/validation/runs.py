@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.validation.check import Measured
 from simworlds.integrate import Scheme, advance, begin, cast
-from simworlds.keys import Noise, clone_words, role_words
+from simworlds.keys import Noise, Words, clone_words, role_words
 from simworlds.world import World
 
 
@@ -75,6 +75,12 @@ class Run:
             )
             self._tick += count
             return np.moveaxis(np.asarray(means), 0, 1)
+
+
+def state_type(world: World) -> Any:
+    """The NamedTuple type of a family's states."""
+    noise = Noise(Words(jnp.uint32(0), jnp.uint32(0)), jnp.uint32(0))
+    return type(jax.eval_shape(lambda: world.initial(jax.tree.map(jnp.asarray, world.limit()), noise)))
 
 
 def mean_of(values: Any) -> Measured:

@@ -55,12 +55,6 @@ class State(NamedTuple):
     variance: Any
 
 
-def critical_temperature(params: Params) -> Any:
-    """T_c at p = 1 and H = 0, below which the lattices are ordered (Neel 1948)."""
-    p = params
-    return (p.J_AA + p.J_BB + jnp.sqrt((p.J_AA - p.J_BB) ** 2 + 4 * p.J_AB**2)) / 2
-
-
 def means(state: State, params: Params) -> tuple[Any, Any]:
     """m_A and m_B."""
     up_A, down_A, up_B, down_B = state.n
@@ -159,7 +153,7 @@ class Magnet(JumpWorld):
         th = self.drives[0]
         state = State(
             n=(up_A, N - up_A, up_B, N - up_B),
-            T=th.physical(th.rest) * critical_temperature(params),
+            T=th.physical(th.rest) * self.critical_temperature(params),
             smooth=jnp.zeros_like(up_A),
             variance=jnp.zeros_like(up_A),
         )
@@ -192,7 +186,7 @@ class Magnet(JumpWorld):
         off = moment(state, params) - state.smooth
         return State(
             n=tuple(jnp.zeros_like(n) for n in state.n),
-            T=-(state.T - drive.th * critical_temperature(params)) / params.tau_T,
+            T=-(state.T - drive.th * self.critical_temperature(params)) / params.tau_T,
             smooth=off / self.filter_time,
             variance=(off**2 - state.variance) / self.filter_time,
         )
@@ -205,5 +199,10 @@ class Magnet(JumpWorld):
     def read(self, state: State, drive: Any, params: Params) -> tuple[Any, ...]:
         """M, m_A^2 + m_B^2 / 2 (blind to signs), C_L (T - T_bath) / tau_T, T, and v."""
         m_A, m_B = means(state, params)
-        flow = params.C_L * (state.T - drive.th * critical_temperature(params)) / params.tau_T
+        flow = params.C_L * (state.T - drive.th * self.critical_temperature(params)) / params.tau_T
         return moment(state, params), m_A**2 + m_B**2 / 2, flow, state.T, state.variance
+
+    def critical_temperature(self, params: Params) -> Any:
+        """T_c at p = 1 and H = 0, below which the lattices are ordered (Neel 1948)."""
+        p = params
+        return (p.J_AA + p.J_BB + jnp.sqrt((p.J_AA - p.J_BB) ** 2 + 4 * p.J_AB**2)) / 2

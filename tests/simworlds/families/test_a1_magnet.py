@@ -7,7 +7,7 @@ import pytest
 
 from experiments.validation.runs import Run
 from simworlds.catalogue import load
-from simworlds.families.a1_magnet import State, critical_temperature, moment
+from simworlds.families.a1_magnet import State, moment
 from simworlds.integrate import advance
 from simworlds.keys import Draws, Noise, Words, role_words
 
@@ -56,7 +56,7 @@ class TestHeat:
         read = after(clones, 1)
         flow, T = sensor(read, "heat flow"), sensor(read, "lattice temperature")
         assert flow == pytest.approx(
-            2.0 * (T - 0.4 * float(critical_temperature(FERRIMAGNET))) / 4.0, rel=1e-4
+            2.0 * (T - 0.4 * float(WORLD.critical_temperature(FERRIMAGNET))) / 4.0, rel=1e-4
         )
         assert (flow[:, 0] > 0.1).all()
 
