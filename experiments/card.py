@@ -1,7 +1,6 @@
 """Cards: what a world is, on one page, with the figures that were measured of it."""
 
 import dataclasses
-import json
 import math
 import os
 import platform
@@ -99,7 +98,7 @@ class Card:
             "drives": [dataclasses.asdict(d) for d in world.drives],
             "sensors": [dataclasses.asdict(s) for s in world.sensors],
             "references": report.to_json(self.rows),
-            **json.loads(json.dumps(figures).replace("NaN", "null")),
+            **report.finite_only(figures),
             **environment(),
         }
 

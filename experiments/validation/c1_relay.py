@@ -19,7 +19,7 @@ SCHNELL = "Schnell & Mendoza 1997, doi:10.1006/jtbi.1997.0425"
 CLOSED = {"F": 0.0, "u": 0.0, "V2": 0.0}
 
 
-def state(**fields: float) -> Any:
+def state(**fields: Any) -> Any:
     """A state with some fields, the others those of the initial one."""
     return WORLD.initial(WORLD.limit(), Noise(Words(0, 0), 0))._replace(**fields)
 

@@ -71,5 +71,6 @@ class Row(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """Whether the two agree within the tolerance and four standard errors; a NaN never does."""
-        return abs(self.measured - self.published) <= self.tolerance + SIGMAS * self.error
+        """Whether the two agree within the tolerance and four standard errors, all of them finite."""
+        allowed = self.tolerance + SIGMAS * self.error
+        return math.isfinite(allowed) and abs(self.measured - self.published) <= allowed

@@ -1,6 +1,6 @@
 """Runs checks, keeps what they found, and prints the table of them."""
 
-import json
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -100,7 +100,7 @@ def _address(check: Check) -> dict[str, Any]:
 def cells(row: Row) -> tuple[str, ...]:
     """A row as text, in the order of `COLUMNS`."""
     error = f"{row.error:.2g}" if row.error else "–"
-    verdict = "passed" if row.passed else "FAILED" + (f" ({row.note})" if row.note else "")
+    verdict = "passed" if row.passed else "FAILED" + (f" ({' '.join(row.note.split())})" if row.note else "")
     return (
         row.world,
         row.quantity,
@@ -151,7 +151,14 @@ def page(rows: Sequence[Row]) -> str:
 
 
 def to_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The rows as plain data; a NaN becomes null."""
-    return [
-        json.loads(json.dumps({**row._asdict(), "passed": row.passed}).replace("NaN", "null")) for row in rows
-    ]
+    """The rows as plain data; what is not finite becomes null."""
+    return [finite_only(row._asdict()) | {"passed": row.passed} for row in rows]
+
+
+def finite_only(data: Any) -> Any:
+    """Plain data in which numbers that are not finite have become None."""
+    if isinstance(data, dict):
+        return {name: finite_only(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [finite_only(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data

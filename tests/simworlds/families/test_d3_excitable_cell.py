@@ -100,12 +100,16 @@ class TestSpikes:
         rest = {d.name: jnp.float32(d.physical(d.rest)) for d in WORLD.drives}
         drive = WORLD.drive_type(**{**rest, "I": jnp.float32(10.0)})
 
+        steps = round(300 / WORLD.scheme.dt)
+
         def step(state, _):
             state = WORLD.scheme.step(WORLD, params, state, drive, ())
             return state, (state.V, state.r)
 
         start = jax.tree.map(jnp.float32, WORLD.initial(params, Noise(NO_KEY, 0)))
-        V, r = (np.asarray(x, float) for x in jax.jit(lambda s: jax.lax.scan(step, s, length=7500)[1])(start))
+        V, r = (
+            np.asarray(x, float) for x in jax.jit(lambda s: jax.lax.scan(step, s, length=steps)[1])(start)
+        )
         spikes = np.sum((V[:-1] < 0) & (V[1:] >= 0))
         counted = (r.sum() * WORLD.scheme.dt + WORLD.rate_time * r[-1]) / 1000
         assert spikes == 21
