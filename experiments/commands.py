@@ -94,7 +94,10 @@ def run_explore(options: argparse.Namespace) -> None:
     from simworlds.catalogue import load
 
     protocols = [read_json(path) for path in options.protocol]
-    session = load(options.world).instance(options.seed).session()
+    world = load(options.world)
+    for protocol in protocols:  # before anything runs: the ports of every draw bear the same names
+        world.instance(options.seed, redraws=0).protocol(protocol)
+    session = world.instance(options.seed).session()
     with busy("running the protocols"):
         for protocol in protocols:
             session.run(protocol)

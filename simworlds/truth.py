@@ -75,7 +75,7 @@ def calibrate(instance: "Instance", store: Store | None = None, progress: Progre
         flat = flat[~np.isnan(flat[:, 0])]
         low, high = np.quantile(flat, [0.01, 0.99], axis=0, method="inverted_cdf")
         ends = [request.protocol.ticks for request in requests]
-        tails = np.stack([values[k, :, end - _TAIL : end].std(1) for k, end in enumerate(ends)])
+        tails = np.stack([values[k, :, max(0, end - _TAIL) : end].std(1) for k, end in enumerate(ends)])
         return {
             "range": high - low,
             "middle": np.median(flat, axis=0),

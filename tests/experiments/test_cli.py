@@ -182,7 +182,7 @@ def test_an_unknown_world_is_named_beside_those_that_exist(refusal, tmp_path, co
     more = [file, write(tmp_path, [])] if file else []
     line = refusal(command, "--world", world, "--seed", "0", *more)
     assert repr(world) in line
-    assert "A4 (Choir), B2 (Contest), C2 (Chemical clock), D4" in line
+    assert "A1 (Compensation magnet), A2 (Ratchet conveyor), A3" in line
 
 
 @pytest.mark.parametrize("worlds", ["Z9", "B2,", "C2,nothing", "all,B2", " "])
@@ -470,7 +470,7 @@ def test_reading_json_gives_what_was_written(tmp_path, monkeypatch):
 
 def test_worlds(cli, machine):
     rows = machine("worlds")
-    assert [row["id"] for row in rows] == ["A4", "B2", "C2", "D4"]
+    assert [row["id"] for row in rows] == [f"{track}{number}" for track in "ABCD" for number in range(1, 5)]
     assert {row["track"] for row in rows} == set("ABCD")
     _, out, _ = cli("worlds")
     assert all(row["title"] in out for row in rows)

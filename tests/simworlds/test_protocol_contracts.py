@@ -429,8 +429,8 @@ def test_the_schema_refuses_what_the_documented_form_excludes(changes, fault):
 
 @pytest.fixture(scope="module", params=list(worlds()), ids=lambda world: world.id)
 def asked(request):
-    """The contracts of eight seeds of each world."""
-    instances = [request.param.instance(seed, redraws=0) for seed in range(8)]
+    """The contracts of three seeds of each world."""
+    instances = [request.param.instance(seed, redraws=0) for seed in range(3)]
     return [(instance, contracts_of(instance)) for instance in instances]
 
 
@@ -497,7 +497,7 @@ def test_contracts_vary(asked):
     assert len({json.dumps(contract.to_json()["protocol"]) for contract in every}) == len(every)
     assert len({contract.port for contract in every}) >= 3
     shares = Counter(contract.statistic for contract in every)
-    assert min(shares.values()) >= 8
+    assert min(shares.values()) >= len(asked)
     assert len({len(contract.protocol.segments) for contract in every}) >= 3
 
 

@@ -145,8 +145,8 @@ class TestTerms:
         for levels in (low, high):
             for _ in range(8):
                 state = tick(state, levels)
-        for name, expected, got in zip(state._fields, state, adaptive, strict=True):
-            assert float(got) == pytest.approx(float(expected), rel=1e-5, abs=1e-6), name
+        for expected, got in zip(jax.tree.leaves(state), jax.tree.leaves(adaptive), strict=True):
+            assert np.asarray(got) == pytest.approx(np.asarray(expected), rel=1e-5, abs=1e-6)
 
     def test_noise_has_the_worlds_amplitude(self):
         """Uncoupled oscillators diffuse by 2 D t; the conductor's phase, without noise, moves by nu t."""
@@ -212,7 +212,7 @@ class TestStepCertificate:
             )
         }
         long = type("Long", (type(world),), fields)()
-        assert adaptive_error(long, **self.FEW) > max(STEP, 100 * error)
+        assert adaptive_error(long, **self.FEW) > max(STEP, 20 * error)
 
     @pytest.mark.validation
     @every_ode
