@@ -349,5 +349,5 @@ def write_card(card: Card, folder: Path) -> Path:
     """
     page = folder / f"{card.world.id}.md"
     write_atomically(page, card.markdown().encode())
-    plot.save(card.figure, folder / f"{card.world.id}.png")
+    plot.save(card.figure, folder / f"{card.world.id}.png", dpi=80)
     return page

@@ -143,7 +143,7 @@ def world_runs(world: Any, levels: Sequence[np.ndarray], runs: Sequence[np.ndarr
     return figure
 
 
-def save(figure: Any, path: Path) -> None:
+def save(figure: Any, path: Path, dpi: int = 130) -> None:
     """Write a figure as a PNG that has no time stamp in it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=130, format="png", metadata={"Software": None})
+    figure.savefig(path, dpi=dpi, format="png", metadata={"Software": None})
