@@ -144,8 +144,8 @@ def page(rows: Sequence[Row]) -> str:
         "Made by `simworlds validate --out docs/validation.md`. A row passes if measured and published\n"
         "differ by no more than what is allowed and four standard errors. Rows with the source *step 0\n"
         "limit* compare a family with itself: at half its step, with adaptive solves by diffrax, in the\n"
-        "other precision, and its derivatives with central differences. The source *catalogue* marks targets\n"
-        "of the project's own design, most of them computed beforehand by independent prototypes.\n\n"
+        "other precision, and its derivatives with central differences. The source *catalogue* marks\n"
+        "targets of the project's own design, most of them computed beforehand by independent prototypes.\n\n"
         f"{len(rows)} checks, {failed} failed. Version {where['version']}, JAX {where['jax']}, "
         f"{where['backend']}.\n\n" + markdown_table(rows)
     )
