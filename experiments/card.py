@@ -279,12 +279,13 @@ def _is_open(world: World, seed: int, redraws: int, store: Store) -> bool:
 
 def _windows(world: World, clones: int, seed: int, purpose: str, noise: bool, of: World) -> np.ndarray:
     """Window mean and sd on clones of a family's law `of`: ``[protocol, clone, (mean, sd), sensor]``."""
-    instance = dataclasses.replace(world.instance(seed).canonical(), world=of)
+    instance = world.instance(seed).canonical()
+    protocols = steps.protocols_of(instance, 4, purpose)  # drawn by the law's name, whichever law runs
+    instance = dataclasses.replace(instance, world=of)
     if noise:
         own = world.instance(seed).gauge
         sigma = (np.asarray(own.sigma) / np.abs(own.gain))[np.argsort(own.order)]
         instance = dataclasses.replace(instance, gauge=instance.gauge._replace(sigma=sigma))
-    protocols = steps.protocols_of(instance, 4, purpose)
     requests = [Request(protocol, (purpose, k)) for k, protocol in enumerate(protocols)]
     values = simulate(instance, requests, clones, noise=noise).values
     tails = np.stack([row[:, p.ticks - _TAIL : p.ticks] for row, p in zip(values, protocols, strict=True)])
@@ -306,7 +307,7 @@ def noise_floors(world: World, store: Store) -> list[Floor]:
 
 def relaxation_bias(world: World, store: Store) -> float:
     """Mean absolute difference between law and relaxation of ensemble means of window statistics."""
-    address = address_of(world.instance(0), "relaxation", clones=_BIAS_CLONES)
+    address = address_of(world.instance(0), "bias of the relaxation", clones=_BIAS_CLONES)
 
     def compute() -> dict[str, np.ndarray]:
         both = [_windows(world, _BIAS_CLONES, 0, "relaxation", False, of) for of in (world, world.relaxed())]

@@ -16,7 +16,7 @@ class LangevinLeap(Scheme):
     """The chemical Langevin equation of a jump law, by the midpoint rule for the drift.
 
     Each reaction occurs ``a dt + sqrt(a dt) z`` times in a step, with z standard normal (Gillespie 2000,
-    doi:10.1063/1.481811); counts become real and are held at 0 from below. With the same numbers z a
+    doi:10.1063/1.481811), but takes no more than there is; counts become real. With the same numbers z a
     trajectory is a smooth function of parameters and drives. The limit is good where counts are large against
     1; a species of a few individuals dies out at other odds than the law's.
     """
@@ -36,6 +36,12 @@ class LangevinLeap(Scheme):
         for change, a, b, z in zip(law.changes, now, ahead, randoms, strict=True):
             variance = self.dt * a
             times = self.dt * b + variance / jnp.sqrt(variance + _LEAST) * z
+            # Neither way does a reaction take more than there is, so what the law conserves stays conserved.
+            for i, c in enumerate(change):
+                if c < 0:
+                    times = jnp.minimum(times, counts[i] / -c)
+                elif c > 0:
+                    times = jnp.maximum(times, -counts[i] / c)
             for i, c in enumerate(change):
                 if c:
                     counts[i] = counts[i] + c * times

@@ -83,8 +83,9 @@ def test_floors_of_a_world_without_noise_are_those_of_its_sensors(tmp_path):
         assert 0 < floor.crps < floor.mean
 
 
-def test_a_jump_worlds_relaxation_has_a_bias(tmp_path):
-    assert 0 < relaxation_bias(load("B2"), Store(tmp_path)) < 0.2
+def test_a_jump_worlds_relaxation_has_a_small_bias(tmp_path):
+    """Thousands of spins are all but a diffusion."""
+    assert 0 < relaxation_bias(load("A1"), Store(tmp_path)) < 0.01
 
 
 def test_costs_are_positive_and_pictures_have_a_panel_a_sensor():
