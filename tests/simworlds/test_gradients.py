@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.validation.runs import Run
 from experiments.validation.steps import SLOPE, slope_error
 from simworlds.catalogue import load, worlds
 from simworlds.errors import InvalidRequest, UnsupportedLaw
@@ -84,6 +85,14 @@ class TestJumps:
 
     def test_a_smooth_world_is_its_own_relaxation(self):
         assert load("D4").relaxed() is load("D4")
+
+    def test_a_diffusion_limit_keeps_what_the_law_keeps(self):
+        """Molecules of B4 turn into one another: their number stays, and none falls below 0."""
+        relaxed = load("B4").relaxed()
+        run = Run(relaxed, relaxed.limit(N=60.0), {"V": 6.0}, clones=16)
+        run.ticks(20)
+        assert np.sum(run.state.n, axis=0) == pytest.approx(60.0)
+        assert np.min(run.state.n) >= 0
 
     def test_expected_counts_have_the_right_derivative(self):
         """The mean over uniform numbers of the derivative is that of the mean: 1, and n."""
