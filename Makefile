@@ -51,7 +51,7 @@ check: .venv/.dev ## lint, format, types and the rules between the packages
 
 validate: .venv/.dev ## hold all worlds against published values, then the long tests
 	$(BIN)/simworlds validate $(ARGS)
-	$(BIN)/pytest $(PARALLEL) -m validation
+	$(BIN)/pytest $(PARALLEL) -m validation --deselect tests/experiments/test_validation_checks.py
 
 lock: $(UV) ## resolve both locks anew; ARGS=--upgrade also moves the pins forward
 	$(COMPILE) --output-file requirements.lock $(ARGS)

@@ -178,7 +178,8 @@ def _relaxation(world: World, bias: float) -> str:
     text = _first(relaxed if relaxed.__doc__ else relaxed.__mro__[1])
     return (
         f"Trajectories jump, so derivatives are taken through `world.relaxed()`: {text} Its mean window "
-        f"statistics are off by {bias:.2g} of the nominal range on average over sensors."
+        f"statistics are off by {bias:.2g} of the nominal range on average over sensors, the sampling error "
+        f"of {_BIAS_CLONES} clones each included."
     )
 
 

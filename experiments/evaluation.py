@@ -3,28 +3,13 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scoring.checks import Answer, Truth, check_answers, check_truth
+from scoring.checks import Answer, Truth, check_answers
 from scoring.scorecard import Scorecard, scorecard
 from simworlds.contracts import Contract, contracts_of
 from simworlds.errors import InvalidAnswers
 from simworlds.instance import Instance
 from simworlds.store import Store
-from simworlds.truth import CLONES, TruthEnsemble, truth_of
-
-
-def checked_truth(ensemble: TruthEnsemble) -> Truth:
-    """A truth ensemble in the form that scoring takes.
-
-    Raises:
-        ValueError: if it is not finite or has the wrong shape.
-    """
-    return check_truth(
-        ensemble.draws,
-        ensemble.branch,
-        fraction=ensemble.fraction,
-        dynamic_range=ensemble.dynamic_range,
-        tau=ensemble.tau,
-    )
+from simworlds.truth import CLONES, checked_truth, truth_of
 
 
 def _plain(answers: Any) -> Any:

@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from experiments.evaluation import checked_truth
 from experiments.progress import track
 from oracles.ladder import outcomes_of
 from scoring.quantile import contract_scale
 from simworlds.catalogue import load
 from simworlds.contracts import contracts_of
-from simworlds.truth import truth_of
+from simworlds.truth import checked_truth, truth_of
 
 
 def outcome_rows(worlds: Sequence[str], seeds: Sequence[int], clones: int) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.evaluation import checked_truth, score_answers
+from experiments.evaluation import score_answers
 from oracles.fit import FitSettings
 from oracles.ladder import ENSEMBLE_REPLICATION, Ladder, Rung, outcomes_of
 from scoring.checks import Answer
@@ -21,7 +21,7 @@ from scoring.quantile import LEVELS, leave_one_out_accuracy, replication_expecta
 from scoring.scorecard import FIGURES, SCORING_VERSION, Scorecard
 from simworlds.instance import Budget, Instance
 from simworlds.store import environment, write_atomically
-from simworlds.truth import TruthEnsemble
+from simworlds.truth import TruthEnsemble, checked_truth
 
 SCHEMA = "simworlds/ladder/1"
 _LEFT_OUT = 256

@@ -15,18 +15,20 @@ Otherwise the next sub-seed is drawn. What is found is kept in the store.
 
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from scoring.checks import Answer
+from scoring.scorecard import scorecard
 from simworlds.contracts import Contract, contracts_of, grammar_protocol
 from simworlds.ensemble import Request, measure, simulate
 from simworlds.errors import Diverged, Inadmissible, Unanswerable
-from simworlds.instance import Instance, draw_instance
+from simworlds.instance import Instance, check_seed, draw_instance
 from simworlds.keys import Draws
 from simworlds.protocol import Protocol, Segment
-from simworlds.store import Store, address_of
-from simworlds.truth import calibrate, truth_of
+from simworlds.store import Store, address_of, code_digest
+from simworlds.truth import calibrate, checked_truth, truth_of
 
 if TYPE_CHECKING:
     from simworlds.world import World
@@ -81,7 +83,7 @@ class Examination(NamedTuple):
 def examine(instance: Instance, store: Store | None = None) -> Examination:
     """Examine a draw; the cheapest tests come first, and the first fault ends it."""
     place = store or Store()
-    address = address_of(instance, "admission", rules=[SIGMAS, DISPLACEMENT, _PROTOCOLS, _TICKS, _CLONES])
+    address = address_of(instance, "admission", rules=code_digest("simworlds.admission"))
     found = place.fetch(address, lambda: {"found": np.array(_examine(instance, place))})
     return Examination(*(float(x) for x in found["found"]))
 
@@ -167,27 +169,17 @@ def _sensitivity(instance: Instance, contracts: Sequence[Contract], dynamic_rang
 
 def _trivial_scores(instance: Instance, contracts: Sequence[Contract], store: Store) -> tuple[float, float]:
     """Mean accuracy of the channel's median (and median sd), and of its last value (and no change)."""
-    import jax
-
-    from scoring.quantile import LEVELS, accuracy, contract_scale, fair_floor, quantile_score
-
-    ranges, truth = calibrate(instance, store), truth_of(instance, contracts, store=store)
+    ranges = calibrate(instance, store)
+    truth = checked_truth(truth_of(instance, contracts, store=store))
     port = [c.readout().port for c in contracts]
     spread = np.array([c.statistic == "sd" for c in contracts])
-    answers = (
-        np.where(spread, ranges.wobble[port], ranges.middle[port]),
-        np.where(spread, 0.0, ranges.last[port]),
-    )
-    with jax.enable_x64(True):
-        scale = contract_scale(truth.tau, truth.fraction, truth.dynamic_range)
-        floor = fair_floor(truth.draws)
 
-        def score(answer: np.ndarray) -> float:
-            points = np.repeat(answer.astype(np.float64)[:, None], len(LEVELS), axis=1)
-            return float(np.mean(accuracy(quantile_score(points, truth.draws), floor, scale)))
+    def score(values: np.ndarray) -> float:
+        answers = {c.id: Answer(c.id, x, x, x) for c, x in zip(contracts, values.tolist(), strict=True)}
+        return scorecard(truth, answers, list(answers)).accuracy
 
-        constant, last = (score(answer) for answer in answers)
-    return constant, last
+    constant = np.where(spread, ranges.wobble[port], ranges.middle[port])
+    return score(constant), score(np.where(spread, 0.0, ranges.last[port]))
 
 
 @cache
@@ -208,11 +200,10 @@ def admitted(world: "World", seed: int | str) -> Instance:
         InvalidSeed: if the seed is neither an integer from 0 to 2^63 - 1 nor a non-empty string.
         Inadmissible: if none of the first `MOST_REDRAWS` is; says what each lacks.
     """
-    seed = draw_instance(world, seed).seed
+    seed = check_seed(seed)
     return draw_instance(world, seed, _redraws(world, seed))
 
 
 def trail(world: "World", seed: int | str) -> list[Examination]:
     """What the examination of each draw of a (world, seed) found, the last of them the admitted one."""
-    last: Any = admitted(world, seed).redraws
-    return [examine(draw_instance(world, seed, k)) for k in range(last + 1)]
+    return [examine(draw_instance(world, seed, k)) for k in range(admitted(world, seed).redraws + 1)]

@@ -1,26 +1,18 @@
 """Differentiable stand-ins for laws that jump between whole numbers."""
 
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 from simworlds.integrate.langevin import LangevinLeap
-from simworlds.world import JumpWorld
+from simworlds.world import JumpWorld, Relaxation
 
 
-class DiffusionLimit(JumpWorld):
+class DiffusionLimit(Relaxation, JumpWorld):
     """A jump law with real counts that follow its chemical Langevin equation.
 
     Ports, parameters, initial states and readings are the law's. Of drawn initial counts the derivative is
     that of `simworlds.keys.poisson_from`.
     """
-
-    law: ClassVar[JumpWorld]
-
-    def draw(self, draws: Any) -> Any:
-        return self.law.draw(draws)
-
-    def limit(self, **changes: Any) -> Any:
-        return self.law.limit(**changes)
 
     def initial(self, params: Any, noise: Any) -> Any:
         return self.law.initial(params, noise)
@@ -47,14 +39,11 @@ class DiffusionLimit(JumpWorld):
 @cache
 def diffusion_limit(law: JumpWorld) -> DiffusionLimit:
     """The diffusion limit of a jump law, with the law's step."""
-    stated = (
-        "title track phenomenon law_version drives sensors grammar branches discrete horizon lanes "
-        "mean_fraction sd_fraction changes"
-    )
-    fields: dict[str, Any] = {name: getattr(law, name) for name in stated.split()}
-    fields |= {
+    fields = {
         "id": f"{law.id}-diffusion",
         "law": law,
+        "changes": law.changes,
+        "discrete": law.discrete,
         "scheme": LangevinLeap(law.scheme.dt, law.scheme.substeps),
     }
     return type(f"{type(law).__name__}DiffusionLimit", (DiffusionLimit,), fields)()

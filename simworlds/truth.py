@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from scoring.checks import Truth, check_truth
 from scoring.quantile import branch_count, within_branch_spread
 from simworlds.contracts import Contract, grammar_protocol
 from simworlds.ensemble import Progress, Request, Statistics, measure, simulate
@@ -151,6 +152,21 @@ def truth_of(
         [world.sd_fraction if c.statistic == "sd" else world.mean_fraction for c in contracts]
     )
     return TruthEnsemble(draws, branch, tau, freedom, ranges[port], fraction)
+
+
+def checked_truth(ensemble: TruthEnsemble) -> Truth:
+    """A truth ensemble in the form that scoring takes.
+
+    Raises:
+        ValueError: if it is not finite or has the wrong shape.
+    """
+    return check_truth(
+        ensemble.draws,
+        ensemble.branch,
+        fraction=ensemble.fraction,
+        dynamic_range=ensemble.dynamic_range,
+        tau=ensemble.tau,
+    )
 
 
 def _spread(draws: np.ndarray, branch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

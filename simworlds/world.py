@@ -201,6 +201,33 @@ class World(abc.ABC):
         return f"<World {self.id} {self.title}>"
 
 
+class Relaxation(World):
+    """A differentiable stand-in for a law that jumps: ports, grammar, parameters and draws are the law's.
+
+    Class attributes:
+        law: the family that it stands for; of the attributes in `STATED`, those left out are its.
+    """
+
+    STATED: ClassVar[tuple[str, ...]] = (
+        "title", "track", "phenomenon", "law_version", "drives", "sensors", "grammar", "branches", "horizon",
+        "lanes", "mean_fraction", "sd_fraction",
+    )  # fmt: skip
+    law: ClassVar[Any]
+
+    def __init_subclass__(cls) -> None:
+        for name in cls.STATED:
+            if "law" in cls.__dict__ and name not in cls.__dict__:
+                setattr(cls, name, getattr(cls.law, name))
+
+    def draw(self, draws: Draws) -> Any:
+        """As the law."""
+        return self.law.draw(draws)
+
+    def limit(self, **changes: Any) -> Any:
+        """As the law."""
+        return self.law.limit(**changes)
+
+
 class OdeWorld(World):
     """A world of ordinary differential equations: `drift` is the whole law."""
 

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 SIGMAS = 4.0
 
@@ -45,6 +45,10 @@ class Check:
             note = ""
         except Exception as fault:  # whatever it is, the table must show it
             value, error, note = math.nan, 0.0, f"{type(fault).__name__}: {fault}"
+        return self.row(value, error, note)
+
+    def row(self, value: Any, error: Any, note: str = "") -> "Row":
+        """The outcome that a measured value is."""
         return Row(
             self.world,
             self.quantity,

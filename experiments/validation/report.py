@@ -52,16 +52,8 @@ def run_checks(
             if row.passed:  # what fails is measured again the next time
                 place.put(address, {"row": np.array([row.measured, row.error])})
         else:
-            measured, error = (float(x) for x in found["row"])
-            row = Row(
-                check.world,
-                check.quantity,
-                float(check.published),
-                measured,
-                error,
-                check.tolerance,
-                check.source,
-            )
+            measured, error = found["row"].tolist()
+            row = check.row(measured, error)
         if done:
             done(row)
         return row

@@ -42,7 +42,7 @@ class Run:
         scheme: Scheme | None = None,
         state: Any = None,
     ):
-        self.world = world if scheme is None else _with_scheme(world, scheme)
+        self.world = world if scheme is None else with_scheme(world, scheme)
         self._wide = np.dtype(dtype) == np.float64
         self._dtype = dtype
         self._tick = 0
@@ -90,8 +90,10 @@ def mean_of(values: Any) -> Measured:
 
 
 @cache
-def _with_scheme(world: World, scheme: Scheme) -> World:
-    return type(type(world).__name__, (type(world),), {"scheme": scheme})()
+def with_scheme(world: World, scheme: Scheme, lanes: int | None = None) -> World:
+    """The same family with another scheme and, if given, another number of lanes."""
+    fields = {"scheme": scheme, "lanes": lanes or world.lanes}
+    return type(type(world).__name__, (type(world),), fields)()
 
 
 @partial(jax.jit, static_argnums=(0, 4, 5))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.validation.check import Check, Measured
+from experiments.validation.runs import with_scheme
 from simworlds.catalogue import load
 from simworlds.contracts import grammar_protocol
 from simworlds.ensemble import Request, simulate
@@ -25,13 +26,6 @@ SINGLE = 1e-3  # of the nominal range: what single precision may, tracks C and D
 SLOPE = 1e-4  # relative: by how much derivatives may differ from central differences
 SIGMAS = 4.0
 SMOOTH_TRACKS = ("C", "D")
-
-
-@cache
-def stepped(world: World, refinement: int) -> World:
-    """The same family with a step that is `refinement` times shorter, its chunks small."""
-    fields = {"scheme": world.scheme.refined(refinement), "lanes": min(world.lanes, 16)}
-    return type(type(world).__name__, (type(world),), fields)()
 
 
 def protocols_of(instance: Instance, count: int, purpose: str) -> list[Protocol]:
@@ -62,7 +56,9 @@ def stepped_statistics(world: World, refinement: int, dtype: Any, seeds: int, co
     for seed in range(seeds):
         instance = world.instance(seed).canonical()
         protocols = protocols_of(instance, count, "certificate")
-        same = dataclasses.replace(instance, world=stepped(world, refinement))
+        same = dataclasses.replace(
+            instance, world=with_scheme(world, world.scheme.refined(refinement), min(world.lanes, 16))
+        )
         requests = [Request(protocol, ("certificate", k)) for k, protocol in enumerate(protocols)]
         with jax.enable_x64(np.dtype(dtype) == np.float64):
             rows = simulate(same, requests, 1, noise=False, dtype=dtype).values[:, 0]
@@ -112,7 +108,7 @@ def halving_sigmas(world: World, seeds: int = 2, count: int = 2, clones: int = 2
         protocols = protocols_of(instance, count, "halving")
         means, errors = [], []
         for refinement in (1, 2):
-            same = dataclasses.replace(instance, world=_refined(world, refinement))
+            same = dataclasses.replace(instance, world=with_scheme(world, world.scheme.refined(refinement)))
             requests = [Request(p, ("halving", refinement, k)) for k, p in enumerate(protocols)]
             rows = simulate(same, requests, clones, noise=False).values
             last = np.stack([row[:, p.ticks - 16 : p.ticks] for row, p in zip(rows, protocols, strict=True)])
@@ -123,11 +119,6 @@ def halving_sigmas(world: World, seeds: int = 2, count: int = 2, clones: int = 2
         error = np.hypot(np.hypot(*errors), 1e-6)
         worst = max(worst, float(np.max(np.abs(means[0] - means[1]) / error)))
     return worst
-
-
-@cache
-def _refined(world: World, refinement: int) -> World:
-    return type(type(world).__name__, (type(world),), {"scheme": world.scheme.refined(refinement)})()
 
 
 def slope_error(world: World, seed: int = 0, ticks: int = 24, clones: int = 2) -> float:

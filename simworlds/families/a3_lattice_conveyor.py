@@ -27,7 +27,7 @@ import numpy as np
 from simworlds.integrate import RK4, RandomSequential
 from simworlds.integrate.lattice import WORD, half_full, occupied
 from simworlds.keys import Draws, Noise
-from simworlds.world import Drive, Grammar, LatticeWorld, OdeWorld, Sensor
+from simworlds.world import Drive, Grammar, LatticeWorld, OdeWorld, Relaxation, Sensor
 
 TUBES = 16
 WORDS = 4
@@ -146,7 +146,7 @@ class LatticeConveyor(LatticeWorld):
         return _RELAXED
 
 
-class MeanFieldConveyor(OdeWorld):
+class MeanFieldConveyor(Relaxation, OdeWorld):
     """The mean field of A3, smooth in drives and parameters but for N and the slow bond's place.
 
     It starts half full and has no noise, so its sds are those of transients alone; the law's window means
@@ -154,26 +154,10 @@ class MeanFieldConveyor(OdeWorld):
     wanders, and at a slow bond, past which the law's current is higher.
     """
 
+    law = LatticeConveyor()
     id = "A3-mean-field"
     discrete = ("N", "at")
-    title = LatticeConveyor.title
-    track = LatticeConveyor.track
-    phenomenon = LatticeConveyor.phenomenon
-    drives = LatticeConveyor.drives
-    sensors = LatticeConveyor.sensors
     scheme = RK4(dt=0.25, substeps=8)
-    grammar = LatticeConveyor.grammar
-    lanes = LatticeConveyor.lanes
-    mean_fraction = LatticeConveyor.mean_fraction
-    sd_fraction = LatticeConveyor.sd_fraction
-
-    def draw(self, draws: Draws) -> Params:
-        """As the law."""
-        return LatticeConveyor().draw(draws)
-
-    def limit(self, **changes: Any) -> Params:
-        """As the law."""
-        return LatticeConveyor().limit(**changes)
 
     def initial(self, params: Params, noise: Noise) -> Profile:
         """Each site half full."""

@@ -31,7 +31,7 @@ import numpy as np
 
 from simworlds.integrate import FirstPassage, SoftPassage
 from simworlds.keys import Draws, Noise
-from simworlds.world import AbsorbingWorld, Drive, Grammar, Sensor
+from simworlds.world import AbsorbingWorld, Drive, Grammar, Relaxation, Sensor
 
 PATCHES = 6
 _CUSP = 0.1  # w
@@ -251,34 +251,17 @@ class ClosingFilm(AbsorbingWorld):
         return _RELAXED
 
 
-class SoftFilm(AbsorbingWorld):
+class SoftFilm(Relaxation, AbsorbingWorld):
     """The relaxation of B1: a share of each patch is closed, which moves with the probability to close.
 
     A path of the rim is the law's until it closes. Of a closed share, (|c_in - c_out| - Pi_c) / 0.2, held
-    within 0 and 1, bursts in a step. Derivatives flow through both. Window means under random
-    protocols differ from the law's by 5e-5 of a sensor's range on average, by 3e-3 at most.
+    within 0 and 1, bursts in a step. Derivatives flow through both.
     """
 
     law = ClosingFilm()
     id = "B1-relaxed"
-    title = "Closing film, relaxed"
-    track = law.track
-    phenomenon = law.phenomenon
-    law_version = law.law_version
-    drives = law.drives
-    sensors = law.sensors
     scheme = SoftPassage(law.scheme.dt, law.scheme.substeps)
     absorbing = law.absorbing
-    grammar = law.grammar
-    branches = law.branches
-    mean_fraction = law.mean_fraction
-    sd_fraction = law.sd_fraction
-
-    def draw(self, draws: Draws) -> Params:
-        return self.law.draw(draws)
-
-    def limit(self, **changes: Any) -> Params:
-        return self.law.limit(**changes)
 
     def initial(self, params: Params, noise: Noise) -> State:
         return self.law.initial(params, noise)

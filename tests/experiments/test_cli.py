@@ -13,7 +13,7 @@ import pytest
 
 import experiments
 from experiments import commands
-from experiments.cli import build_parser, main
+from experiments.cli import build_parser
 from experiments.inputs import UsageError, parse_clones, parse_seeds, parse_steps, read_json
 from simworlds.errors import Diverged
 from simworlds.store import Store
@@ -41,27 +41,6 @@ def run(*arguments, **environment):
         capture_output=True,
         text=True,
     )
-
-
-@pytest.fixture
-def cli(capsys, monkeypatch, tmp_path):
-    """Run a command in this process, in an empty folder; returns (exit status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*arguments):
-        capsys.readouterr()
-        status = 0
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as stop:
-            status = stop.code
-            if isinstance(status, str):  # what `sys.exit` prints
-                print(status, file=sys.stderr)
-                status = 1
-        out, err = capsys.readouterr()
-        return status or 0, out, err
-
-    return call
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import evaluate
-from experiments.evaluation import checked_truth, score_answers
+from experiments.evaluation import score_answers
 from experiments.records import SCHEMA, ladder_record, provenance, to_bytes, write_record
 from experiments.summary import figure
 from oracles.fit import Fit, FitSettings
@@ -17,7 +17,7 @@ from simworlds.catalogue import load
 from simworlds.contracts import contracts_of
 from simworlds.errors import InvalidAnswers, InvalidRequest
 from simworlds.store import Store
-from simworlds.truth import ensemble_of, truth_of
+from simworlds.truth import checked_truth, ensemble_of, truth_of
 
 LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 

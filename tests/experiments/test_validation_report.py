@@ -2,12 +2,11 @@
 
 import json
 import math
-import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
-from experiments.cli import main
 from experiments.validation import report
 from experiments.validation.check import Check, Measured, Row
 from simworlds.store import Store
@@ -211,25 +210,10 @@ WRONG = made(lambda: Measured(2.0), quantity="wrong")
 
 
 @pytest.fixture
-def cli(capsys, monkeypatch, tmp_path, tmp_path_factory):
+def validate(cli, monkeypatch, tmp_path_factory):
     """Run `simworlds validate` in an empty folder, with an empty store; returns (status, stdout, stderr)."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SIMWORLDS_HOME", str(tmp_path_factory.mktemp("home")))
-
-    def call(*arguments):
-        capsys.readouterr()
-        status = 0
-        try:
-            main(["validate", *map(str, arguments)])
-        except SystemExit as stop:
-            status = stop.code
-            if isinstance(status, str):  # what `sys.exit` prints
-                print(status, file=sys.stderr)
-                status = 1
-        out, err = capsys.readouterr()
-        return status or 0, out, err
-
-    return call
+    return partial(cli, "validate")
 
 
 @pytest.fixture
@@ -243,59 +227,59 @@ def planted(monkeypatch):
     return plant
 
 
-def test_all_is_well(cli, planted):
+def test_all_is_well(validate, planted):
     planted(FINE)
-    status, out, err = cli("--world", "c2")
+    status, out, err = validate("--world", "c2")
     assert status == 0, err
     assert "2 checks, 0 failed" in out
 
 
-def test_a_failing_row_is_status_1(cli, planted):
+def test_a_failing_row_is_status_1(validate, planted):
     planted(FINE, WRONG)
-    status, out, err = cli("--world", "C2")
+    status, out, err = validate("--world", "C2")
     assert status == 1
     assert "FAILED" in out
     assert err.endswith("simworlds: 1 of 3 checks failed\n")
     assert "FAILED: Z1 wrong" in err
 
 
-def test_json(cli, planted):
+def test_json(validate, planted):
     planted(FINE, made(lambda: Measured(math.nan)))
-    status, out, _ = cli("--world", "C2", "--json")
+    status, out, _ = validate("--world", "C2", "--json")
     assert status == 1
     rows = json.loads(out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
     assert [r["passed"] for r in rows] == [True, False, True]
     assert rows[1]["measured"] is None
 
 
-def test_quick_leaves_slow_checks_out(cli, planted):
+def test_quick_leaves_slow_checks_out(validate, planted):
     planted(FINE, made(lambda: pytest.fail("it ran"), slow=True))
-    status, out, err = cli("--world", "C2", "--quick", "--json")
+    status, out, err = validate("--world", "C2", "--quick", "--json")
     assert status == 0, err
     assert [r["quantity"] for r in json.loads(out)] == ["fine"]
 
 
-def test_without_a_world_all_are_checked(cli, planted):
+def test_without_a_world_all_are_checked(validate, planted):
     planted(FINE)
-    status, _, err = cli("--quick")
+    status, _, err = validate("--quick")
     assert status == 0, err
     assert err.count("passed: ") == 1
 
 
 @pytest.mark.parametrize("check", [FINE, WRONG], ids=["fine", "wrong"])
-def test_out_writes_the_page(cli, planted, tmp_path, check):
+def test_out_writes_the_page(validate, planted, tmp_path, check):
     planted(check)
-    status, _, err = cli("--world", "C2", "--quick", "--out", "docs/validation.md")
+    status, _, err = validate("--world", "C2", "--quick", "--out", "docs/validation.md")
     assert status == (check is WRONG)
     assert "page: docs/validation.md" in err
     assert (tmp_path / "docs" / "validation.md").read_text() == report.page([check.run()])
 
 
-def test_what_the_store_holds_is_measured_again_on_demand(cli, planted):
+def test_what_the_store_holds_is_measured_again_on_demand(validate, planted):
     measure = Counted(Measured(1.0))
     planted(made(measure))
     for more, times in (((), 1), ((), 1), (("--fresh",), 2)):
-        assert cli("--world", "C2", "--quick", *more)[0] == 0
+        assert validate("--world", "C2", "--quick", *more)[0] == 0
         assert measure.times == times
 
 
@@ -311,9 +295,9 @@ BAD = {
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
-def test_bad_input_is_one_line_and_status_2(cli, planted, tmp_path, arguments, message):
+def test_bad_input_is_one_line_and_status_2(validate, planted, tmp_path, arguments, message):
     planted(made(lambda: pytest.fail("it ran")))
-    status, out, err = cli(*arguments)
+    status, out, err = validate(*arguments)
     assert (status, out) == (2, "")
     assert message in err
     assert len(err.splitlines()) == 1, err
@@ -329,9 +313,9 @@ def test_bad_input_is_one_line_and_status_2(cli, planted, tmp_path, arguments, m
         ("ivp_testset_refs.json", '{"refs": {"hires": {"t1": 1, "y": [1, 2]}}}'),
     ],
 )
-def test_a_data_file_that_is_not_what_it_should_be_is_one_line(cli, tmp_path, name, data):
+def test_a_data_file_that_is_not_what_it_should_be_is_one_line(validate, tmp_path, name, data):
     (tmp_path / name).write_text(data)
-    status, out, err = cli("--data", ".")
+    status, out, err = validate("--data", ".")
     assert (status, out) == (2, "")
     assert f"{name} is not what it should be" in err
     assert len(err.splitlines()) == 1, err

@@ -10,8 +10,8 @@ import pytest
 
 from simworlds.catalogue import load
 from simworlds.families.c1_relay import State
-from simworlds.integrate import advance
-from simworlds.keys import Noise, Words
+from simworlds.keys import Words
+from tests.simworlds.families.rows import Rows
 
 WORLD = load("C1")
 SPAN = np.array([sensor.high - sensor.low for sensor in WORLD.sensors])
@@ -20,29 +20,7 @@ ROWS = 18
 # Open, with feedback: the closed reaction's losses and feedback switched on, no parameter 0.
 OPEN = WORLD.limit(fb=1.0, kl=0.3, kd=0.4, k=2.0, kr=0.8, Ks=0.5, KI=0.6)
 
-
-@jax.jit
-@jax.vmap
-def _run(params, drive):
-    start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), WORLD.initial(params, Noise(NO_KEY, 0)))
-
-    def tick(state, t):
-        state, read = advance(WORLD, params, state, drive, NO_KEY, t)
-        return state, (state, jnp.stack(read))
-
-    return jax.lax.scan(tick, start, jnp.arange(48, dtype=jnp.int32))[1]
-
-
-def runs(*rows):
-    """States and raw readings ``[row, tick, sensor]`` of pairs (parameters, physical drives that differ).
-
-    Padded to `ROWS`, so that one compiled program serves all tests.
-    """
-    rest = {d.name: d.physical(d.rest) for d in WORLD.drives}
-    pairs = [(params, WORLD.drive_type(**{**rest, **drive})) for params, drive in rows]
-    pairs += pairs[-1:] * (ROWS - len(pairs))
-    stacked = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), jnp.float32), *pairs)
-    return jax.tree.map(lambda x: np.asarray(x)[: len(rows)], _run(*stacked))
+runs = Rows(WORLD, size=ROWS, ticks=48)
 
 
 class TestParameters:

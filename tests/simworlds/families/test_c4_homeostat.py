@@ -10,8 +10,8 @@ import pytest
 
 from simworlds.catalogue import load
 from simworlds.families.c4_homeostat import SIGMA, SOLAR, ZERO, State
-from simworlds.integrate import advance
-from simworlds.keys import Noise, Words
+from simworlds.keys import Words
+from tests.simworlds.families.rows import Rows
 
 WORLD = load("C4")
 SPAN = np.array([sensor.high - sensor.low for sensor in WORLD.sensors])
@@ -22,33 +22,7 @@ PLANET = WORLD.limit(seed=1e-4)
 THREE = PLANET._replace(p=np.ones(3))
 CALM = {"L": 1.0, "G": 0.0, "gam": 0.3, "dust": 0.0}
 
-
-@jax.jit
-@jax.vmap
-def _run(params, drives):
-    start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), WORLD.initial(params, Noise(NO_KEY, 0)))
-
-    def tick(state, row):
-        t, drive = row
-        state, read = advance(WORLD, params, state, drive, NO_KEY, t)
-        return state, (state, jnp.stack(read))
-
-    return jax.lax.scan(tick, start, (jnp.arange(TICKS, dtype=jnp.int32), drives))[1]
-
-
-def runs(*rows):
-    """States and raw readings ``[row, tick, sensor]`` of (parameters, drives over time).
-
-    Drives are physical values, and those left out are `CALM`; of a list, each holds for an equal time. Rows
-    are padded to `ROWS`, so that one compiled program serves all tests.
-    """
-    pairs = []
-    for params, drive in rows:
-        columns = {k: np.repeat(v, TICKS // np.size(v)) for k, v in {**CALM, **drive}.items()}
-        pairs.append((params, WORLD.drive_type(**columns)))
-    pairs += pairs[-1:] * (ROWS - len(pairs))
-    stacked = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), jnp.float32), *pairs)
-    return jax.tree.map(lambda x: np.asarray(x)[: len(rows)], _run(*stacked))
+runs = Rows(WORLD, size=ROWS, ticks=TICKS, calm=CALM)
 
 
 def elements(params):

@@ -10,8 +10,8 @@ import pytest
 
 from simworlds.catalogue import load
 from simworlds.families.d3_excitable_cell import _linoid, _rates
-from simworlds.integrate import advance
 from simworlds.keys import Noise, Words
+from tests.simworlds.families.rows import Rows
 
 WORLD = load("D3")
 SPAN = np.array([sensor.high - sensor.low for sensor in WORLD.sensors])
@@ -22,33 +22,7 @@ CHANNELS = ("gA", "gM", "gC", "gh")
 # No conductance is 0; two blockers, so that both values of y can be left.
 MIXED = WORLD.limit(gA=4.0, gM=0.3, gC=0.5, gh=0.2, y=0.4)
 
-
-@jax.jit
-@jax.vmap
-def _run(params, drives):
-    start = jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), WORLD.initial(params, Noise(NO_KEY, 0)))
-
-    def tick(state, row):
-        state, read = advance(WORLD, params, state, row, NO_KEY, jnp.int32(0))
-        return state, (state, jnp.stack(read))
-
-    return jax.lax.scan(tick, start, drives)[1]
-
-
-def runs(*rows):
-    """States and raw readings ``[row, tick, sensor]`` of pairs (parameters, physical drives).
-
-    A drive is a number, or one number a tick. Padded to `ROWS`, so that one program serves all tests.
-    """
-    rest = {d.name: d.physical(d.rest) for d in WORLD.drives}
-    drives = [
-        WORLD.drive_type(**{k: np.broadcast_to(v, TICKS) for k, v in {**rest, **drive}.items()})
-        for _, drive in rows
-    ]
-    pairs = [(params, drive) for (params, _), drive in zip(rows, drives, strict=True)]
-    pairs += pairs[-1:] * (ROWS - len(pairs))
-    stacked = jax.tree.map(lambda *x: jnp.asarray(np.stack(x), jnp.float32), *pairs)
-    return jax.tree.map(lambda x: np.asarray(x)[: len(rows)], _run(*stacked))
+runs = Rows(WORLD, size=ROWS, ticks=TICKS)
 
 
 def rates(*rows):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments.validation.runs import with_scheme
 from simworlds.integrate import DelayRK4, advance, begin
 from simworlds.keys import Noise, Words
 from simworlds.world import DelayWorld, Drive, Grammar, Sensor
@@ -88,7 +89,7 @@ def _path(world, params, drives):
 def path(world, dt=0.1, drives=(0.0,) * 10, dtype=np.float64, **changes):
     """What is carried at the end of each tick of half a time unit, ``[tick]``."""
     scheme = DelayRK4(dt=dt, substeps=round(HALF / dt))
-    same = type(type(world).__name__, (type(world),), {"scheme": scheme})()
+    same = with_scheme(world, scheme)
     params = jax.tree.map(partial(jnp.asarray, dtype=dtype), world.limit(**changes))
     return _path(same, params, jnp.asarray(drives, dtype))
 
