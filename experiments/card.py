@@ -16,18 +16,19 @@ from experiments import plot
 from experiments.validation import report, steps
 from experiments.validation.check import Row
 from scoring.quantile import fair_floor
-from simworlds.admission import TRIVIAL, trail
+from simworlds.admission import MOST_REDRAWS, TRIVIAL, trail
 from simworlds.catalogue import load
 from simworlds.ensemble import Request, simulate
 from simworlds.errors import Inadmissible
 from simworlds.instance import draw_instance
-from simworlds.store import Store, address_of, environment, write_atomically
+from simworlds.store import Store, address_of, code_digest, environment, write_atomically
 from simworlds.world import World
 
 _FLOOR_CLONES = 256
 _SPLIT_CLONES, _SPLIT_PROTOCOLS, _SPLIT = 64, 8, 0.15
 _BIAS_CLONES = 64
 _TAIL = 16  # ticks of the windows whose statistics floors and biases are about
+_BY = ("experiments.card", "experiments.validation.steps", "simworlds.relaxation")  # code behind its figures
 Tell = Callable[[str], None]
 
 
@@ -36,6 +37,7 @@ class Admission(NamedTuple):
 
     Attributes:
         seeds: how many (0 and on).
+        admitted: how many of them have an instance.
         draws: how many draws it took in all.
         reasons: why draws were not fit, in order.
         constant: mean accuracy of a constant over the admitted instances.
@@ -44,6 +46,7 @@ class Admission(NamedTuple):
     """
 
     seeds: int
+    admitted: int
     draws: int
     reasons: tuple[str, ...]
     constant: float
@@ -185,7 +188,7 @@ def _relaxation(world: World, bias: float) -> str:
 
 def _admission(found: Admission) -> str:
     lines = [
-        f"{found.seeds} seeds took {found.draws} draws: {found.seeds / max(found.draws, 1):.0%} of the draws "
+        f"{found.seeds} seeds took {found.draws} draws: {found.admitted / found.draws:.0%} of the draws "
         "were admitted.",
         f"A constant answers with accuracy {found.constant:.2f}, the last value with {found.last:.2f} on "
         f"average; an instance is admitted below {TRIVIAL}.",
@@ -213,21 +216,18 @@ def _floors(floors: Sequence[Floor]) -> str:
     return "\n".join(lines)
 
 
-def card_of(
-    name: str, *, seeds: int = 16, jobs: int = 1, store: Store | None = None, tell: Tell | None = None
-) -> Card:
+def card_of(name: str, *, seeds: int = 16, store: Store | None = None, tell: Tell | None = None) -> Card:
     """Measure all that a family's card says; what the store holds is not measured again.
 
     Args:
         name: identifier of the family.
         seeds: whose admission is reported.
-        jobs: checks that run at the same time.
         store: the default store if None.
         tell: called with the name of each stage.
     """
     world, place, tell = load(name), store or Store(), tell or _silent
     tell("references")
-    rows = report.run_checks(report.all_checks([world.id]), store=place, jobs=jobs)
+    rows = report.run_checks(report.all_checks([world.id]), store=place)
     tell("admission")
     admission = admission_of(world, seeds, place)
     tell("noise floors")
@@ -252,6 +252,7 @@ def admission_of(world: World, seeds: int, store: Store) -> Admission:
             found = trail(world, seed)
         except Inadmissible as fault:
             reasons.append(str(fault))
+            draws += MOST_REDRAWS
             continue
         draws += len(found)
         reasons += [f"seed {seed} draw {k}: {', '.join(e.faults)}" for k, e in enumerate(found[:-1])]
@@ -260,7 +261,7 @@ def admission_of(world: World, seeds: int, store: Store) -> Admission:
         if world.track == "B":
             split.append(_is_open(world, seed, len(found) - 1, store))
     mean = lambda values: float(np.mean(values)) if values else math.nan  # noqa: E731
-    return Admission(seeds, draws, tuple(reasons), mean(constant), mean(last), mean(split))
+    return Admission(seeds, len(last), draws, tuple(reasons), mean(constant), mean(last), mean(split))
 
 
 def _is_open(world: World, seed: int, redraws: int, store: Store) -> bool:
@@ -272,7 +273,7 @@ def _is_open(world: World, seed: int, redraws: int, store: Store) -> bool:
         requests = [Request(protocol, ("split", k)) for k, protocol in enumerate(protocols)]
         return {"branch": simulate(instance, requests, _SPLIT_CLONES).branch}
 
-    address = address_of(instance, "split", clones=_SPLIT_CLONES, protocols=_SPLIT_PROTOCOLS)
+    address = address_of(instance, "split", by=code_digest(*_BY))
     branch = store.fetch(address, compute)["branch"]
     shares = [np.bincount(row).max() / _SPLIT_CLONES for row in branch]
     return any(_SPLIT <= share <= 1 - _SPLIT for share in shares)
@@ -295,7 +296,7 @@ def _windows(world: World, clones: int, seed: int, purpose: str, noise: bool, of
 
 def noise_floors(world: World, store: Store) -> list[Floor]:
     """The spread of each channel's window statistics over 256 clones."""
-    address = address_of(world.instance(0), "floors", clones=_FLOOR_CLONES)
+    address = address_of(world.instance(0), "floors", by=code_digest(*_BY))
     compute = lambda: {"rows": _windows(world, _FLOOR_CLONES, 0, "floors", True, world)}  # noqa: E731
     found = store.fetch(address, compute)["rows"]
     spread = found.std(axis=1, ddof=1).mean(0)
@@ -308,7 +309,7 @@ def noise_floors(world: World, store: Store) -> list[Floor]:
 
 def relaxation_bias(world: World, store: Store) -> float:
     """Mean absolute difference between law and relaxation of ensemble means of window statistics."""
-    address = address_of(world.instance(0), "bias of the relaxation", clones=_BIAS_CLONES)
+    address = address_of(world.instance(0), "bias", by=code_digest(*_BY))
 
     def compute() -> dict[str, np.ndarray]:
         both = [_windows(world, _BIAS_CLONES, 0, "relaxation", False, of) for of in (world, world.relaxed())]

@@ -29,9 +29,6 @@ def default_jobs() -> int:
     return min(usable_cores(), 4)
 
 
-_AT_A_TIME = f"checks that run at the same time (default {default_jobs()}: one a core, 4 at most)"
-
-
 def start_jax() -> None:
     """Settle how JAX runs before it is imported: a device a core, and a compilation cache that lasts."""
     from simworlds.store import default_home
@@ -170,7 +167,6 @@ def _add_card(commands: Any) -> None:
     card.add_argument("--out", metavar="FOLDER", help="write ID.md and ID.png here instead of printing")
     seeds = "seeds whose admission is reported, from 0 (default 16)"
     card.add_argument("--seeds", type=parse_jobs, default=16, metavar="N", help=seeds)
-    card.add_argument("--jobs", type=parse_jobs, default=default_jobs(), metavar="N", help=_AT_A_TIME)
 
 
 def _add_validate(commands: Any) -> None:
@@ -184,7 +180,8 @@ def _add_validate(commands: Any) -> None:
     validate.add_argument("--quick", action="store_true", help="leave slow checks out")
     validate.add_argument("--fresh", action="store_true", help="measure again what the store holds")
     validate.add_argument("--out", metavar="FILE", help="write the table as a Markdown page, too")
-    validate.add_argument("--jobs", type=parse_jobs, default=default_jobs(), metavar="N", help=_AT_A_TIME)
+    jobs = f"worlds worked on at the same time (default {default_jobs()}: one a core, 4 at most)"
+    validate.add_argument("--jobs", type=parse_jobs, default=default_jobs(), metavar="N", help=jobs)
 
 
 def build_parser() -> argparse.ArgumentParser:

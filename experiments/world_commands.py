@@ -57,7 +57,7 @@ def run_card(options: argparse.Namespace) -> None:
             def tell(stage: str, name: str = name, task: Any = task, bar: Any = bar) -> None:
                 bar.update(task, description=f"{name}: {stage}")
 
-            card = card_of(name, seeds=options.seeds, jobs=options.jobs, tell=tell)
+            card = card_of(name, seeds=options.seeds, tell=tell)
         if options.out:
             path = write_card(card, Path(options.out))
             print(f"card: {path}", file=sys.stderr)

@@ -28,6 +28,7 @@ from simworlds.exact import direct_method
 from simworlds.expressions import Expression
 from simworlds.integrate import TrapezoidLeap
 from simworlds.keys import Noise, Words, clone_words, role_words
+from simworlds.protocol import is_number
 
 _FIELDS = ("species", "parameters", "reactions", "rules", "events", "boundary")
 _CHUNK = 1024  # runs that advance together
@@ -86,7 +87,9 @@ class Network:
                 f"the change of {name} names no species {s!r}" for s in change if s not in self.species
             ]
             faults += [
-                f"the change of {name} is no whole number: {c!r}" for c in change.values() if c != int(c)
+                f"the change of {name} is no whole number: {c!r}"
+                for c in change.values()
+                if not is_number(c) or c != int(c)
             ]
         for k, event in enumerate(self.events):
             faults += _unknown(event.trigger, known)
@@ -110,7 +113,7 @@ class Network:
     @property
     def breakpoints(self) -> list[float]:
         """The times that triggers compare ``t`` with."""
-        return sorted(set().union(*(e.trigger.thresholds("t", self.parameters) for e in self.events), set()))
+        return sorted(set().union(*(e.trigger.thresholds("t", self.parameters) for e in self.events)))
 
     def values(self, counts: Sequence[Any], t: Any = 0.0) -> dict[str, Any]:
         """All names and what they stand for at some counts and time."""

@@ -27,6 +27,7 @@ class Check:
         measure: runs the measurement; deterministic, under fixed keys.
         tolerance: absolute error that is allowed beyond four standard errors: the published value's rounding
             or own error, a known systematic difference, or the accuracy asked of a noise-free value.
+        data: plain data that the measurement rests on beside code, such as a problem from a file.
         slow: whether it takes more than a few seconds; the default tests leave it to `simworlds validate`.
     """
 
@@ -37,6 +38,7 @@ class Check:
     measure: Callable[[], Measured]
     tolerance: float = 0.0
     slow: bool = False
+    data: Any = None
 
     def run(self) -> "Row":
         """Measure. An exception becomes a failing row, so that one broken check hides no other."""

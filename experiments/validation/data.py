@@ -55,7 +55,7 @@ class _Process:
     """One process of the suite: its network, and the published mean and sd of its outputs."""
 
     def __init__(self, case: Mapping[str, Any]):
-        self.name = str(case["dsmts"])
+        self.case, self.name = case, str(case["dsmts"])
         self.network = Network(case)
         table, columns = np.array(case["results"], np.float64), list(case["results_columns"])
         self.times = table[:, columns.index("time")]
@@ -110,17 +110,16 @@ def _dsmts(cases: Any) -> Iterator[Check]:
     for case in cases:
         process = _Process(case)
 
-        def check(quantity: str, measure: Callable[[], Measured], gate: float, name: str) -> Check:
-            return Check(name, quantity, 0.0, source, measure, gate, slow=True)
+        def check(
+            quantity: str, measure: Callable[[], Measured], gate: float, process: _Process = process
+        ) -> Check:
+            return Check(process.name, quantity, 0.0, source, measure, gate, slow=True, data=process.case)
 
-        name = process.name
-        yield check("exact: largest Z of the mean", partial(process.normalised, False), MEAN_GATE, name)
-        if name not in _SKEWED:
-            yield check("exact: largest Y of the variance", partial(process.normalised, True), SD_GATE, name)
-        yield check(
-            "tau-leap: largest error of the mean", partial(process.leap_error, False), LEAP_ERROR, name
-        )
-        yield check("tau-leap: largest error of the sd", partial(process.leap_error, True), LEAP_ERROR, name)
+        yield check("exact: largest Z of the mean", partial(process.normalised, False), MEAN_GATE)
+        if process.name not in _SKEWED:
+            yield check("exact: largest Y of the variance", partial(process.normalised, True), SD_GATE)
+        yield check("tau-leap: largest error of the mean", partial(process.leap_error, False), LEAP_ERROR)
+        yield check("tau-leap: largest error of the sd", partial(process.leap_error, True), LEAP_ERROR)
 
 
 def _hires(t: Any, y: Any, args: Any) -> Any:
@@ -186,7 +185,8 @@ def _ivp(data: Any) -> Iterator[Check]:
                 raise ValueError(f"{name} has {len(start)} components, but the file has {len(published)}")
             measure = partial(_largest_error, name, end, tuple(published))
             quantity = f"largest relative error at t = {end:g}"
-            yield Check(name, quantity, 0.0, "doi:10.1016/j.cam.2012.03.014", measure, DIGITS, slow=True)
+            source = "doi:10.1016/j.cam.2012.03.014"
+            yield Check(name, quantity, 0.0, source, measure, DIGITS, slow=True, data=entry)
 
 
 def _largest_error(name: str, end: float, published: tuple[float, ...]) -> Measured:

@@ -13,6 +13,19 @@ from experiments.validation.registry import checks_of, modules_of
 from simworlds.catalogue import load
 from simworlds.store import Store, code_digest, engine_modules, environment
 
+# What measurements are made with, beside a family, its checks and the engine.
+_MEASURING = (
+    "experiments.validation.data",
+    "experiments.validation.runs",
+    "experiments.validation.steps",
+    "simworlds.admission",
+    "simworlds.exact",
+    "simworlds.expressions",
+    "simworlds.gradients",
+    "simworlds.network",
+    "simworlds.reference",
+    "simworlds.relaxation",
+)
 COLUMNS = ("world", "quantity", "published", "measured", "standard error", "allowed", "verdict", "source")
 
 
@@ -36,7 +49,7 @@ def run_checks(
         checks: what to run.
         store: where rows are kept; the default store if None.
         fresh: measure again whatever the store holds.
-        jobs: checks that run at the same time, in threads.
+        jobs: worlds whose checks run at the same time, in threads.
         done: called with each row when it is there.
 
     Returns:
@@ -58,8 +71,12 @@ def run_checks(
             done(row)
         return row
 
+    # Checks of one world share runs, which two threads would both make; so a thread takes a world.
+    worlds = dict.fromkeys(check.world for check in checks)
     with ThreadPoolExecutor(max(1, jobs)) as pool:
-        return list(pool.map(one, checks))
+        found = pool.map(lambda world: [one(c) for c in checks if c.world == world], worlds)
+        rows = dict(zip(worlds, map(iter, found), strict=True))
+        return [next(rows[check.world]) for check in checks]
 
 
 def _address(check: Check) -> dict[str, Any]:
@@ -70,13 +87,7 @@ def _address(check: Check) -> dict[str, Any]:
     code = code_digest(
         *family,
         *modules_of(check.world),
-        "experiments.validation.runs",
-        "experiments.validation.steps",
-        "simworlds.exact",
-        "simworlds.admission",
-        "simworlds.gradients",
-        "simworlds.reference",
-        "simworlds.relaxation",
+        *_MEASURING,
         *engine_modules(),
     )
     return {
@@ -84,6 +95,7 @@ def _address(check: Check) -> dict[str, Any]:
         "world": check.world,
         "quantity": check.quantity,
         "published": float(check.published),
+        "data": check.data,
         "code": code,
         **environment(),
     }

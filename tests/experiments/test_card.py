@@ -10,8 +10,9 @@ from experiments import card as cards
 from experiments.card import admission_of, card_of, cost_of, noise_floors, relaxation_bias, typical_runs
 from experiments.validation import report
 from experiments.validation.check import Check, Measured
-from simworlds.admission import Examination
+from simworlds.admission import MOST_REDRAWS, Examination
 from simworlds.catalogue import load
+from simworlds.errors import Inadmissible
 from simworlds.store import Store
 
 
@@ -74,6 +75,18 @@ def test_a_refused_draw_is_told_with_its_reason(monkeypatch, tmp_path):
     text = cards._admission(found)
     assert "3 seeds took 6 draws: 50% of the draws were admitted." in text
     assert "seed 2 draw 0: 1 drives move no sensor" in text
+
+
+def test_a_seed_without_an_instance_counts_among_the_draws(monkeypatch, tmp_path):
+    def refuse(world, seed):
+        if seed:
+            raise Inadmissible("no draw is fit")
+        return [Examination(constant=0.1, last=0.1)]
+
+    monkeypatch.setattr(cards, "trail", refuse)
+    found = admission_of(load("D2"), 2, Store(tmp_path))
+    assert (found.seeds, found.admitted, found.draws) == (2, 1, 1 + MOST_REDRAWS)
+    assert "no draw is fit" in cards._admission(found)
 
 
 def test_floors_of_a_world_without_noise_are_those_of_its_sensors(tmp_path):

@@ -94,6 +94,7 @@ class TestNetwork:
                 "the change of 0 names no species 'Q'",
             ),
             (dict(reactions=[{"propensity": "a", "change": {"X": 0.5}}]), "no whole number"),
+            (dict(reactions=[{"propensity": "a", "change": {"X": "one"}}]), "no whole number: 'one'"),
         ],
     )
     def test_faults_are_named(self, change, message):
