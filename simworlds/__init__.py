@@ -11,6 +11,11 @@ from typing import Any
 _PUBLIC = {
     "load": "simworlds.catalogue",
     "worlds": "simworlds.catalogue",
+    "measure": "simworlds.ensemble",
+    "summarise": "simworlds.ensemble",
+    "simulate": "simworlds.ensemble",
+    "Request": "simworlds.ensemble",
+    "Readout": "simworlds.ensemble",
     "Session": "simworlds.session",
     "Budget": "simworlds.instance",
     "Instance": "simworlds.instance",
@@ -18,7 +23,20 @@ _PUBLIC = {
     "SimworldsError": "simworlds.errors",
 }
 
-__all__ = ["Budget", "Instance", "Session", "SimworldsError", "World", "load", "worlds"]
+__all__ = [
+    "Budget",
+    "Instance",
+    "Readout",
+    "Request",
+    "Session",
+    "SimworldsError",
+    "World",
+    "load",
+    "measure",
+    "simulate",
+    "summarise",
+    "worlds",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,29 +1,24 @@
-"""Ensembles: the only place that batches, chunks and shards.
+"""Ensembles: many clones of an instance, their statistics or their readings.
 
-A *lane* is one clone under one protocol. Lanes are run in chunks of a fixed, padded width (`World.lanes` a
-device), so that one compiled program serves a family whatever the seed, the protocol, the window, the channel
-or the number of clones, and clone i's numbers never depend on who ran beside it. Several devices share a
-chunk, each with the same local program.
+Clones are run in chunks of a fixed, padded width (see `simworlds.lanes`), so that one compiled program serves
+a family whatever the seed, the protocol, the window, the channel or the number of clones, and clone i's
+numbers never depend on who ran beside it.
 """
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, runtime_checkable
+from typing import Protocol as Interface
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 
 from simworlds.errors import Diverged, InvalidRequest
-from simworlds.integrate import advance, begin
-from simworlds.keys import Noise, Words, bits, clone_words, normal_from, role_words
-from simworlds.ports import Gauge
+from simworlds.keys import Words, role_words
+from simworlds.lanes import NEVER, Chunk, Lanes, Outcome, Rounds, in_turn, width_of
 from simworlds.protocol import Protocol, held, is_whole
 
 Progress = Callable[[int], None]
-_NEVER = np.int32(2**31 - 1)
 _MOST_CLONES = 2**24  # of a request, whose statistics are held in memory
 
 
@@ -40,8 +35,8 @@ class Readout(NamedTuple):
 class Request:
     """A protocol to run on fresh clones, under a key purpose such as ``("truth", 3)``.
 
-    `readout` is needed by `measure` and ignored by `simulate`. `nudge` is a relative displacement of the
-    initial state, for studies of sensitivity.
+    `readout` is needed by `measure`, its window by `summarise`; `simulate` ignores it. `nudge` is a relative
+    displacement of the initial state, for studies of sensitivity.
     """
 
     protocol: Protocol
@@ -49,11 +44,36 @@ class Request:
     readout: Readout | None = None
     nudge: float = 0.0
 
+    def request(self, role: str) -> "Request":
+        """Itself: it names its own role."""
+        del role
+        return self
+
+
+@runtime_checkable
+class Askable(Interface):
+    """A contract, or a `Request`: what can say which clones it needs."""
+
+    def request(self, role: str) -> Request:
+        """The request on fresh clones under a role."""
+        ...
+
 
 class Statistics(NamedTuple):
     """What `measure` returns: arrays ``[request, clone]``."""
 
     values: np.ndarray
+    branch: np.ndarray
+
+
+class Summary(NamedTuple):
+    """What `summarise` returns: arrays ``[request, clone, sensor]``, sensors in port order, and the branch.
+
+    Mean and sd (ddof 0) are over the request's window, the branch ``[request, clone]`` is that of its end.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
     branch: np.ndarray
 
 
@@ -67,115 +87,23 @@ class Readings(NamedTuple):
     branch: np.ndarray
 
 
-class _Lanes(NamedTuple):
-    levels: Any  # [tick, lane, drive]
-    ticks: Any  # [lane] and below
-    clone: Any
-    initial: Words
-    process: Words
-    sensor: Words
-    port: Any
-    start: Any
-    stop: Any
-    sd: Any
-    nudge: Any
+class _Plan(NamedTuple):
+    """Requests of an instance, in the dtype of the simulation."""
+
+    instance: Any
+    params: Any
+    gauge: Any
+    lanes: Lanes  # with requests in place of lanes, first in `levels`
+    order: np.ndarray  # requests, the longest protocol first: a chunk lasts as long as its longest
+
+    def chunk(self, requests: tuple[int, ...]) -> Chunk:
+        """The chunk whose lanes serve these requests; clones are numbered later."""
+        lanes = jax.tree.map(lambda column: column[list(requests)], self.lanes)
+        lanes = lanes._replace(levels=np.moveaxis(lanes.levels, 0, 1))
+        return Chunk(self.params, self.gauge, lanes, np.max(lanes.ticks))
 
 
-class _Welford(NamedTuple):
-    count: Any
-    mean: Any
-    square: Any
-
-    def add(self, value: Any, counted: Any) -> "_Welford":
-        count = self.count + counted
-        step = value - self.mean
-        mean = self.mean + jnp.where(counted, step / jnp.maximum(count, 1), 0)
-        return _Welford(count, mean, self.square + jnp.where(counted, step * (value - mean), 0))
-
-
-class _Clone(NamedTuple):
-    """What one clone carries from tick to tick."""
-
-    state: Any  # what the world's scheme carries
-    window: _Welford
-    branch: Any
-    bad: Any  # first tick whose readings were not finite
-
-
-def _start(world: Any, params: Any, lane: _Lanes, dtype: Any) -> _Clone:
-    noise = Noise(clone_words(lane.initial, lane.clone), jnp.uint32(0))
-    state = begin(world, params, noise, dtype, lane.nudge)
-    zero = jnp.zeros((), dtype)
-    return _Clone(state, _Welford(zero, zero, zero), jnp.int32(0), jnp.asarray(_NEVER))
-
-
-def _tick(world: Any, params: Any, gauge: Gauge, lane: _Lanes, tick: Any, levels: Any, clone: _Clone) -> Any:
-    """Advance one clone by a tick; returns it with its gauged readings ``[sensor]``."""
-    drive = world.physical(levels)
-    process = clone_words(lane.process, lane.clone)
-    state, raw = advance(world, params, clone.state, drive, process, tick)
-    dtype = gauge.offset.dtype
-    ports = jnp.arange(len(raw), dtype=jnp.uint32)
-    word = bits(clone_words(lane.sensor, lane.clone), tick.astype(jnp.uint32), ports)
-    values = gauge.offset + gauge.gain * jnp.stack(raw)[gauge.order] + gauge.sigma * normal_from(word, dtype)
-    running = tick < lane.ticks
-    counted = (tick >= lane.start) & (tick < lane.stop)
-    window = clone.window.add(values[lane.port], counted)
-    branch = jnp.where(tick + 1 == lane.stop, world.branch(world.scheme.seen(state), params), clone.branch)
-    fine = jnp.all(jnp.isfinite(values)) | ~running
-    bad = jnp.where(fine, clone.bad, jnp.minimum(clone.bad, tick))
-    return _Clone(state, window, branch, bad), values
-
-
-def _finish(lane: _Lanes, clone: _Clone) -> tuple[Any, Any, Any]:
-    window = clone.window
-    spread = jnp.sqrt(window.square / jnp.maximum(window.count, 1))
-    return jnp.where(lane.sd, spread, window.mean), clone.branch, clone.bad
-
-
-_LANE_AXES = _Lanes(1, 0, 0, Words(0, 0), Words(0, 0), Words(0, 0), 0, 0, 0, 0, 0)
-
-
-def _run(world: Any, store: bool, params: Any, gauge: Gauge, lanes: _Lanes, last: Any) -> Any:
-    """Run a chunk on one device for `last` ticks; with `store`, keep readings ``[tick, lane, sensor]``."""
-    dtype = gauge.offset.dtype
-    axes = _LANE_AXES._replace(levels=None)
-    start = jax.vmap(lambda lane: _start(world, params, lane, dtype), in_axes=(axes,))
-    step = jax.vmap(partial(_tick, world, params, gauge), in_axes=(axes, None, 0, 0))
-    kept = jnp.zeros((*lanes.levels.shape[:2], len(world.sensors)) if store else (0,), dtype)
-
-    def body(tick: Any, carry: Any) -> Any:
-        clones, kept = carry
-        clones, values = step(lanes, tick, lanes.levels[tick], clones)
-        if store:
-            kept = jax.lax.dynamic_update_index_in_dim(kept, values, tick, 0)
-        return clones, kept
-
-    clones, kept = jax.lax.fori_loop(0, last, body, (start(lanes), kept))
-    return (*jax.vmap(_finish, in_axes=(axes, 0))(lanes, clones), kept)
-
-
-@lru_cache
-def _mesh() -> Mesh:
-    return Mesh(np.array(jax.devices()), ("lane",))
-
-
-@partial(jax.jit, static_argnums=(0, 1))
-def _run_sharded(world: Any, store: bool, params: Any, gauge: Gauge, lanes: _Lanes, last: Any) -> Any:
-    lane, tick_lane, whole = PartitionSpec("lane"), PartitionSpec(None, "lane"), PartitionSpec()
-    lane_specs = jax.tree.map(lambda axis: tick_lane if axis else lane, _LANE_AXES)
-    program = jax.shard_map(
-        partial(_run, world, store),
-        mesh=_mesh(),
-        in_specs=(whole, whole, lane_specs, whole),
-        out_specs=(lane, lane, lane, tick_lane if store else whole),
-        check_vma=False,
-    )
-    return program(params, gauge, lanes, last)
-
-
-def _plan(instance: Any, requests: Sequence[Request], dtype: Any) -> _Lanes:
-    """What the lanes of each request share: `_Lanes` with requests in place of lanes, first in `levels`."""
+def _plan(instance: Any, requests: Sequence[Request], noise: bool, dtype: Any) -> _Plan:
     world = instance.world
     made = [instance.levels(request.protocol) for request in requests]
     filled = [held(rows, world.horizon) for rows in made]
@@ -185,127 +113,268 @@ def _plan(instance: Any, requests: Sequence[Request], dtype: Any) -> _Lanes:
         keys = [role_words(world.id, instance.seed, role, *request.purpose) for request in requests]
         return Words(np.array([key.high for key in keys]), np.array([key.low for key in keys]))
 
-    return _Lanes(
+    ticks = np.array([len(rows) for rows in made], np.int32)
+    lanes = Lanes(
         levels=np.stack(filled).astype(dtype),
-        ticks=np.array([len(rows) for rows in made], np.int32),
+        ticks=ticks,
         clone=np.zeros(len(requests), np.uint32),
         initial=words("initial"),
         process=words("process"),
         sensor=words("sensor"),
-        port=np.array([readout.port for readout in readouts], np.int32),
         start=np.array([readout.start for readout in readouts], np.int32),
         stop=np.array([readout.stop for readout in readouts], np.int32),
-        sd=np.array([readout.sd for readout in readouts], bool),
         nudge=np.array([request.nudge for request in requests], dtype),
     )
+    gauge = instance.gauge if noise else instance.gauge.noise_free()
+    numbers = {k: np.asarray(getattr(gauge, k), dtype) for k in ("offset", "gain", "sigma")}
+    params = jax.tree.map(lambda x: np.asarray(x, dtype), instance.params)
+    order = np.argsort(-ticks, kind="stable")
+    return _Plan(instance, params, gauge._replace(**numbers), lanes, order)
 
 
-def _pick(plan: _Lanes, pairs: np.ndarray) -> _Lanes:
-    """The lanes of pairs ``[lane, (request, clone)]``."""
-    lanes = jax.tree.map(lambda column: column[pairs[:, 0]], plan)
-    return lanes._replace(levels=np.moveaxis(lanes.levels, 0, 1), clone=pairs[:, 1].astype(np.uint32))
+class _Part(NamedTuple):
+    """The lanes of a chunk that are no padding."""
+
+    plan: int
+    request: np.ndarray  # [lane]
+    clone: np.ndarray  # [lane], from 0
 
 
-def _chunks(
-    instance: Any, requests: Sequence[Request], clones: int, store: bool, dtype: Any
-) -> Iterator[Any]:
-    """Dispatch chunk after chunk and yield (pairs, results), one being built while another runs."""
-    if not requests:
+def _parts(plans: Sequence[_Plan], clones: int, width: int) -> Iterator[_Part]:
+    for number, plan in enumerate(plans):
+        lanes = len(plan.order) * clones
+        for at in range(0, lanes, width):
+            place, clone = np.divmod(np.arange(at, min(at + width, lanes)), clones)
+            yield _Part(number, plan.order[place], clone)
+
+
+def _rounds(plans: Sequence[_Plan], clones: int, first: int, store: bool) -> Iterator[tuple[list, Outcome]]:
+    """Start round after round; yields what each serves, and its outcome."""
+    world = plans[0].instance.world
+    width, devices = width_of(world), len(jax.local_devices())
+    rounds = Rounds(world, store)
+
+    def padded(column: np.ndarray) -> np.ndarray:
+        return np.concatenate([column, np.repeat(column[-1:], width - len(column))])
+
+    def make(key: Any) -> Chunk:
+        plan, requests, idle = key
+        chunk = plans[plan].chunk(requests)
+        return chunk._replace(last=np.int32(0)) if idle else chunk
+
+    parts = list[_Part]()
+
+    def start() -> tuple[list, Outcome]:
+        shares = [*parts, *[parts[-1]] * (devices - len(parts))]
+        keys = [(s.plan, tuple(padded(s.request).tolist()), k >= len(parts)) for k, s in enumerate(shares)]
+        numbers = np.stack([padded(s.clone) for s in shares]) + first
+        return list(parts), rounds.run(keys, make, numbers.astype(np.uint32))
+
+    for part in _parts(plans, clones, width):
+        parts.append(part)
+        if len(parts) == devices:
+            yield start()
+            parts.clear()
+    if parts:
+        yield start()
+
+
+class _Done(NamedTuple):
+    """A finished part: of which instance, its requests and clones ``[lane]``, and its outcome on the host."""
+
+    instance: int
+    request: np.ndarray
+    clone: np.ndarray
+    outcome: Outcome
+
+
+def _run(
+    instances: Sequence[Any],
+    asked: Sequence[Sequence[Request]],
+    clones: int,
+    *,
+    first: int,
+    noise: bool,
+    dtype: Any,
+    progress: Progress | None,
+    store: bool = False,
+) -> Iterator[_Done]:
+    served = [k for k, requests in enumerate(asked) if requests]
+    plans = [_plan(instances[k], asked[k], noise, dtype) for k in served]
+    if not plans:
         return
-    world = instance.world
-    width = world.lanes * len(jax.devices())
-    params = jax.tree.map(lambda x: jnp.asarray(x, dtype), instance.params)
-    gauge = instance.gauge._replace(
-        **{k: jnp.asarray(getattr(instance.gauge, k), dtype) for k in ("offset", "gain", "sigma")}
-    )
-    index = np.stack(np.divmod(np.arange(len(requests) * clones), clones), axis=1)
-    plan = _plan(instance, requests, dtype)
-    # Lanes of like length share a chunk: a chunk lasts as long as its longest protocol.
-    index = index[np.argsort(-plan.ticks[index[:, 0]], kind="stable")]
-    waiting = None
-    for at in range(0, len(index), width):
-        pairs = index[at : at + width]
-        padded = np.concatenate([pairs, np.repeat(pairs[-1:], width - len(pairs), axis=0)])
-        lanes = _pick(plan, padded)
-        running = _run_sharded(world, store, params, gauge, lanes, np.max(lanes.ticks))
-        if waiting is not None:
-            yield waiting
-        waiting = pairs, running
-    if waiting is not None:
-        yield waiting
+    for parts, outcome in in_turn(_rounds(plans, clones, first, store)):
+        host = jax.tree.map(np.asarray, outcome)
+        for device, (plan, request, clone) in enumerate(parts):
+            lanes = len(request)
+            mine = Outcome(*(column[device] for column in host))
+            kept = mine.kept[:, :lanes] if store else mine.kept
+            mine = Outcome(*(column[:lanes] for column in mine))._replace(kept=kept)
+            _refuse_divergence(plans[plan].instance, request, clone + first, mine.bad)
+            yield _Done(served[plan], request, clone, mine)
+        if progress:
+            progress(sum(len(part.request) for part in parts))
 
 
-def _check(instance: Any, requests: Sequence[Request], clones: Any) -> None:
-    if not is_whole(clones) or not 1 <= int(clones) <= _MOST_CLONES:
-        raise InvalidRequest(f"`clones` must be a whole number from 1 to {_MOST_CLONES}, but is {clones!r}")
-    for request in requests:
-        readout, ticks = request.readout, request.protocol.ticks
-        if ticks > instance.world.horizon:
-            raise InvalidRequest(f"a protocol may last {instance.world.horizon} ticks, but lasts {ticks}")
-        if readout and not 0 <= readout.port < len(instance.sensor_ports):
-            raise InvalidRequest(
-                f"a readout's port must be from 0 to {len(instance.sensor_ports) - 1}, but is {readout.port}"
-            )
-        if readout and not (0 <= readout.start <= readout.stop - 2 and readout.stop <= ticks):
-            raise InvalidRequest(
-                f"a window must hold at least 2 ticks within 0..{ticks}, "
-                f"but is [{readout.start}, {readout.stop})"
-            )
-
-
-def _refuse_divergence(instance: Any, pairs: np.ndarray, bad: Any) -> None:
-    first = np.asarray(bad)[: len(pairs)]
-    if np.any(first != _NEVER):
-        lane = int(np.argmin(first))
+def _refuse_divergence(instance: Any, request: np.ndarray, clone: np.ndarray, bad: np.ndarray) -> None:
+    if np.any(bad != NEVER):
+        lane = int(np.argmin(bad))
         raise Diverged(
             f"world {instance.world.id}, seed {instance.seed}: "
-            f"clone {pairs[lane, 1]} of request {pairs[lane, 0]} was no longer finite at tick {first[lane]}"
+            f"clone {clone[lane]} of request {request[lane]} was no longer finite at tick {bad[lane]}"
         )
+
+
+def check_requests(instance: Any, requests: Sequence[Request], *, readout: bool) -> None:
+    """Check requests against an instance before anything runs.
+
+    Args:
+        instance: the instance.
+        requests: any number.
+        readout: whether each must have one.
+
+    Raises:
+        InvalidRequest: if a protocol or a readout is not one of the instance's.
+    """
+    ports, horizon = len(instance.sensor_ports), instance.world.horizon
+    for request in requests:
+        asked, ticks = request.readout, request.protocol.ticks
+        if ticks > horizon:
+            raise InvalidRequest(f"a protocol may last {horizon} ticks, but lasts {ticks}")
+        if asked is None and readout:
+            raise InvalidRequest("a statistic needs a readout in every request")
+        if asked and not 0 <= asked.port < ports:
+            raise InvalidRequest(f"a readout's port must be from 0 to {ports - 1}, but is {asked.port}")
+        if asked and not (0 <= asked.start <= asked.stop - 2 and asked.stop <= ticks):
+            raise InvalidRequest(
+                f"a window must hold at least 2 ticks within 0..{ticks}, but is [{asked.start}, {asked.stop})"
+            )
+
+
+def check_clones(clones: Any, first: Any) -> None:
+    """Check a range of clones.
+
+    Raises:
+        InvalidRequest: if it is empty, too long, or leaves the numbers from 0 to 2^32 - 1.
+    """
+    if not is_whole(clones) or not 1 <= int(clones) <= _MOST_CLONES:
+        raise InvalidRequest(f"`clones` must be a whole number from 1 to {_MOST_CLONES}, but is {clones!r}")
+    if not is_whole(first) or not 0 <= int(first) <= 2**32 - int(clones):
+        raise InvalidRequest(f"`first` must be a whole number from 0 to 2^32 less `clones`, but is {first!r}")
+
+
+def measure_each(
+    instances: Sequence[Any],
+    asked: Sequence[Sequence[Askable]],
+    clones: int,
+    *,
+    first: int = 0,
+    noise: bool = True,
+    dtype: Any = np.float32,
+    progress: Progress | None = None,
+) -> list[Statistics]:
+    """`measure` for several instances of one family at once: devices take chunks of all of them in turn.
+
+    Args:
+        instances: instances of one family.
+        asked: what is asked of each.
+        clones: see `measure`, as for the other arguments.
+        first: number of the first clone.
+        noise: whether readings carry sensor noise.
+        dtype: of the simulation.
+        progress: called with the number of lanes that each round finished.
+
+    Returns:
+        The statistics of each instance, equal to those of `measure` to the last bit.
+
+    Raises:
+        InvalidRequest: before anything runs.
+        Diverged: if a trajectory leaves the finite numbers.
+    """
+    check_clones(clones, first)
+    if len(instances) != len(asked) or len({instance.world for instance in instances}) > 1:
+        raise InvalidRequest("`instances` must be of one family, and `asked` must hold requests for each")
+    wanted = [[one.request("truth") for one in requests] for requests in asked]
+    for instance, requests in zip(instances, wanted, strict=True):
+        check_requests(instance, requests, readout=True)
+    found = [
+        Statistics(np.empty((len(requests), clones), dtype), np.empty((len(requests), clones), np.int32))
+        for requests in wanted
+    ]
+    readouts = [
+        np.array([request.readout for request in requests], int).reshape(-1, 4) for requests in wanted
+    ]
+    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
+    for which, request, clone, outcome in _run(instances, wanted, clones, **options):
+        lane, (port, _, _, sd) = np.arange(len(request)), readouts[which][request].T
+        found[which].values[request, clone] = np.where(sd, outcome.sd[lane, port], outcome.mean[lane, port])
+        found[which].branch[request, clone] = outcome.branch
+    return found
 
 
 def measure(
     instance: Any,
-    requests: Sequence[Request],
+    asked: Sequence[Askable],
     clones: int,
     *,
+    first: int = 0,
     noise: bool = True,
     dtype: Any = np.float32,
     progress: Progress | None = None,
 ) -> Statistics:
-    """One statistic of each request on fresh clones, accumulated inside the loop: no trajectory is stored.
+    """One statistic of each contract on fresh clones, accumulated inside the loop: no trajectory is stored.
 
     Args:
         instance: the instance, god-mode side.
-        requests: each with a readout.
-        clones: clones of each request, numbered from 0.
+        asked: contracts, whose clones are then those of the truth, or requests with a readout.
+        clones: clones of each, numbered from `first`.
+        first: number of the first clone. A clone's result depends on its number alone.
         noise: whether readings carry sensor noise.
         dtype: of the simulation; float64 needs an x64 context around the call.
-        progress: called with the number of clones that each chunk finished.
+        progress: called with the number of clones that each round finished.
 
     Raises:
         InvalidRequest: before anything runs.
         Diverged: if a trajectory leaves the finite numbers; names world, seed, clone and tick.
     """
-    _check(instance, requests, clones)
-    if any(request.readout is None for request in requests):
-        raise InvalidRequest("`measure` needs a readout in every request")
-    source = instance if noise else dataclasses.replace(instance, gauge=instance.gauge.noise_free())
-    values = np.empty((len(requests), clones), dtype)
-    branch = np.empty((len(requests), clones), np.int32)
-    for pairs, (value, label, bad, _) in _chunks(source, requests, clones, False, dtype):
-        _refuse_divergence(instance, pairs, bad)
-        values[pairs[:, 0], pairs[:, 1]] = np.asarray(value)[: len(pairs)]
-        branch[pairs[:, 0], pairs[:, 1]] = np.asarray(label)[: len(pairs)]
-        if progress:
-            progress(len(pairs))
-    return Statistics(values, branch)
+    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
+    return measure_each([instance], [asked], clones, **options)[0]
+
+
+def summarise(
+    instance: Any,
+    asked: Sequence[Askable],
+    clones: int,
+    *,
+    first: int = 0,
+    noise: bool = True,
+    dtype: Any = np.float32,
+    progress: Progress | None = None,
+) -> Summary:
+    """Mean and sd of every sensor over each request's window, in one run of each clone.
+
+    Arguments and errors are those of `measure`; of a readout only the window counts.
+    """
+    check_clones(clones, first)
+    requests = [one.request("truth") for one in asked]
+    check_requests(instance, requests, readout=True)
+    shape = (len(requests), clones)
+    mean, sd = (np.empty((*shape, len(instance.sensor_ports)), dtype) for _ in range(2))
+    found = Summary(mean, sd, np.empty(shape, np.int32))
+    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
+    for _, request, clone, outcome in _run([instance], [requests], clones, **options):
+        found.mean[request, clone] = outcome.mean
+        found.sd[request, clone] = outcome.sd
+        found.branch[request, clone] = outcome.branch
+    return found
 
 
 def simulate(
     instance: Any,
-    requests: Sequence[Request],
+    asked: Sequence[Askable],
     clones: int,
     *,
+    first: int = 0,
     noise: bool = True,
     dtype: Any = np.float32,
     progress: Progress | None = None,
@@ -315,19 +384,18 @@ def simulate(
     Arguments and errors are those of `measure`; readouts are ignored, and `Readings.branch` is that of the
     last tick.
     """
-    _check(instance, requests, clones)
-    source = instance if noise else dataclasses.replace(instance, gauge=instance.gauge.noise_free())
+    check_clones(clones, first)
+    requests = [one.request("truth") for one in asked]
+    check_requests(instance, requests, readout=False)
     whole = [dataclasses.replace(request, readout=None) for request in requests]
-    longest = max((request.protocol.ticks for request in requests), default=0)
-    values = np.full((len(requests), clones, longest, len(instance.world.sensors)), np.nan, dtype)
-    branch = np.empty((len(requests), clones), np.int32)
     length = np.array([request.protocol.ticks for request in requests])
-    for pairs, (_, label, bad, kept) in _chunks(source, whole, clones, True, dtype):
-        _refuse_divergence(instance, pairs, bad)
-        rows = np.moveaxis(np.asarray(kept)[:longest, : len(pairs)], 0, 1)
-        beyond = np.arange(longest) >= length[pairs[:, 0], None]
-        values[pairs[:, 0], pairs[:, 1]] = np.where(beyond[..., None], np.nan, rows)
-        branch[pairs[:, 0], pairs[:, 1]] = np.asarray(label)[: len(pairs)]
-        if progress:
-            progress(len(pairs))
+    longest = int(length.max(initial=0))
+    values = np.full((len(requests), clones, longest, len(instance.sensor_ports)), np.nan, dtype)
+    branch = np.empty((len(requests), clones), np.int32)
+    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
+    for _, request, clone, outcome in _run([instance], [whole], clones, store=True, **options):
+        rows = np.moveaxis(outcome.kept[:longest], 0, 1)
+        beyond = np.arange(longest) >= length[request, None]
+        values[request, clone] = np.where(beyond[..., None], np.nan, rows)
+        branch[request, clone] = outcome.branch
     return Readings(values, branch)

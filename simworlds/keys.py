@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import erfinv, ndtri
+from jax.scipy.special import erfinv
 
 T = TypeVar("T")
 
@@ -114,10 +114,15 @@ def unit_interval(word: Any, dtype: Any = jnp.float32) -> Any:
     return ((word >> np.uint32(9)).astype(dtype) + 0.5) * jnp.asarray(2.0**-23, dtype)
 
 
+def normal_quantile(uniform: Any) -> Any:
+    """The standard normal's quantile of numbers inside (0, 1)."""
+    # 2u - 1 is formed exactly, so that the two tails are mirror images.
+    return jnp.asarray(np.sqrt(2.0), jnp.result_type(uniform)) * erfinv(2 * uniform - 1)
+
+
 def normal_from(word: Any, dtype: Any = jnp.float32) -> Any:
     """A standard normal from a 32-bit word, by the inverse distribution function."""
-    # 2u - 1 is formed exactly, so that the two tails are mirror images.
-    return jnp.asarray(np.sqrt(2.0), dtype) * erfinv(2 * unit_interval(word, dtype) - 1)
+    return normal_quantile(unit_interval(word, dtype))
 
 
 # A jitted function is traced once, however often a step calls it; the compiler inlines it.
@@ -158,17 +163,34 @@ def _sum_of_steps(uniform: Any, first: Any, ratio: Any) -> Any:
     return count
 
 
-def _cornish_fisher(uniform: Any, mean: Any, variance: Any, skew: Any, kurtosis: Any) -> Any:
-    """The rounded quantile of a lattice law from its first four cumulants (Cornish & Fisher 1938).
+class _Cumulants(NamedTuple):
+    """The first five cumulants of a law."""
 
-    Rounding adds 1/12 to the variance, which Sheppard's correction takes off beforehand.
+    mean: Any
+    variance: Any
+    third: Any
+    fourth: Any
+    fifth: Any
+
+
+def _cornish_fisher(uniform: Any, law: _Cumulants) -> Any:
+    """The rounded quantile of a lattice law from its cumulants, to the third order (Cornish & Fisher 1938).
+
+    Rounding adds 1/12 to the variance, which Sheppard's correction takes off beforehand. For a Poisson law
+    this is the expansion of Giles 2016 (doi:10.1145/2699466) up to his order 1 / mean.
     """
-    z = ndtri(uniform)
-    variance = variance - 1 / 12
-    shape = (
-        z + (z * z - 1) * skew / 6 + (z**3 - 3 * z) * kurtosis / 24 - (2 * z**3 - 5 * z) * skew * skew / 36
+    z = normal_quantile(uniform)
+    variance = law.variance - 1 / 12
+    sd, per, z2 = jnp.sqrt(variance), 1 / variance, z * z
+    g1, g2, g3 = law.third * per, law.fourth * per, law.fifth * per
+    first = g1 * (z2 - 1) * (1 / 6)
+    second = z * ((z2 - 3) * (1 / 24) * g2 - (2 * z2 - 5) * (1 / 36) * g1 * g1)
+    third = (
+        (z2 * (z2 - 6) + 3) * (1 / 120) * g3
+        - (z2 * (z2 - 5) + 2) * (1 / 24) * g1 * g2
+        + (z2 * (12 * z2 - 53) + 17) * (1 / 324) * g1 * g1 * g1
     )
-    return jnp.round(mean + jnp.sqrt(variance) * shape)
+    return jnp.round(law.mean + sd * z + first + second * (sd * per) + third * per)
 
 
 @jax.custom_jvp
@@ -187,14 +209,14 @@ def poisson_from(uniform: Any, mean: Any) -> Any:
     low = jnp.minimum(mean, INVERSION_MEAN)
     small = _sum_of_steps(uniform, jnp.exp(-low), lambda k: low / (k + 1))
     high = jnp.maximum(mean, INVERSION_MEAN)
-    large = _cornish_fisher(uniform, high, high, 1 / jnp.sqrt(high), 1 / high)
+    large = _cornish_fisher(uniform, _Cumulants(high, high, high, high, high))
     return jnp.where(mean <= INVERSION_MEAN, small, jnp.maximum(large, 0))
 
 
 @poisson_from.defjvp
 def _poisson_slope(primals: Any, tangents: Any) -> Any:
     uniform, mean = primals
-    slope = 1 + ndtri(uniform) / (2 * jnp.sqrt(jnp.maximum(mean, 1 / 4)))
+    slope = 1 + normal_quantile(uniform) / (2 * jnp.sqrt(jnp.maximum(mean, 1 / 4)))
     return poisson_from(uniform, mean), tangents[1] * jnp.where(mean > 0, slope, 1)
 
 
@@ -220,9 +242,9 @@ def binomial_from(uniform: Any, trials: Any, probability: Any) -> Any:
     odds = p / (1 - p)
     small = _sum_of_steps(u, jnp.exp(few * jnp.log1p(-p)), lambda k: odds * jnp.maximum(few - k, 0) / (k + 1))
     variance = jnp.where(exact, 1, mean * (1 - p))
-    large = _cornish_fisher(
-        u, mean, variance, (1 - 2 * p) / jnp.sqrt(variance), (1 - 6 * p * (1 - p)) / variance
-    )
+    lean, spread = 1 - 2 * p, p * (1 - p)
+    third, fourth = variance * lean, variance * (1 - 6 * spread)
+    large = _cornish_fisher(u, _Cumulants(mean, variance, third, fourth, third * (1 - 12 * spread)))
     count = jnp.where(exact, jnp.minimum(small, few), jnp.clip(large, 0, trials))
     return jnp.where(flipped, trials - count, count)
 
@@ -230,7 +252,7 @@ def binomial_from(uniform: Any, trials: Any, probability: Any) -> Any:
 @binomial_from.defjvp
 def _binomial_slope(primals: Any, tangents: Any) -> Any:
     uniform, n, p = primals
-    half = ndtri(uniform) / (2 * jnp.sqrt(jnp.maximum(n * p * (1 - p), 1 / 4)))
+    half = normal_quantile(uniform) / (2 * jnp.sqrt(jnp.maximum(n * p * (1 - p), 1 / 4)))
     slope = tangents[1] * (p + p * (1 - p) * half) + tangents[2] * n * (1 + (1 - 2 * p) * half)
     return binomial_from(uniform, n, p), slope
 

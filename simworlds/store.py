@@ -104,7 +104,9 @@ def _source(module: str) -> bytes | None:
     return Path(spec.origin).read_bytes()
 
 
-_ENGINE = ("keys", "elementary", "world", "ensemble", "ports", "protocol", "instance", "contracts", "truth")
+_ENGINE = (
+    "keys", "elementary", "world", "ensemble", "lanes", "ports", "protocol", "instance", "contracts", "truth",
+)  # fmt: skip
 
 
 @cache

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simworlds import ensemble
+from simworlds import ensemble, lanes
 from simworlds.catalogue import load, worlds
 from simworlds.ensemble import Readout, Request, measure, simulate
 from simworlds.errors import Diverged, InvalidRequest
@@ -324,7 +324,7 @@ def test_the_number_of_devices_changes_no_bit():
 
 def test_nothing_compiles_again_for_another_seed_protocol_window_channel_or_clones(run):
     instance, requests, _, _ = run
-    programs = ensemble._run_sharded._cache_size()
+    programs = lanes.run_round._cache_size()
     other = instance.world.instance("sealed", redraws=0)
     for clones in (1, 7, 70):
         measure(other, [requests[1]], clones)
@@ -332,15 +332,15 @@ def test_nothing_compiles_again_for_another_seed_protocol_window_channel_or_clon
     whole = Protocol((Segment(3, {}), Segment(30, {other.drive_ports[-1]: 1.0})))
     last = len(other.sensor_ports) - 1
     measure(other, [Request(whole, ("else", "where"), Readout(last, 0, 33, sd=True))], 2, noise=False)
-    assert ensemble._run_sharded._cache_size() == programs
+    assert lanes.run_round._cache_size() == programs
 
 
 def test_the_count_of_programs_sees_a_new_shape():
-    programs = ensemble._run_sharded._cache_size()
+    programs = lanes.run_round._cache_size()
     request = Request(Protocol((Segment(2, {}),)), ("shape",), Readout(0, 0, 2, sd=False))
     for rate in (jnp.float32(1), jnp.ones(2)):
         measure(toy(Runaway(), rate=rate), [request], 1)
-    assert ensemble._run_sharded._cache_size() == programs + 2
+    assert lanes.run_round._cache_size() == programs + 2
 
 
 # Divergence
