@@ -242,7 +242,7 @@ def check_requests(instance: Any, requests: Sequence[Request], *, readout: bool)
         if ticks > horizon:
             raise InvalidRequest(f"a protocol may last {horizon} ticks, but lasts {ticks}")
         if asked is None and readout:
-            raise InvalidRequest("a statistic needs a readout in every request")
+            raise InvalidRequest("statistics need a readout in every request")
         if asked and not 0 <= asked.port < ports:
             raise InvalidRequest(f"a readout's port must be from 0 to {ports - 1}, but is {asked.port}")
         if asked and not (0 <= asked.start <= asked.stop - 2 and asked.stop <= ticks):
@@ -337,6 +337,7 @@ def measure(
         InvalidRequest: before anything runs.
         Diverged: if a trajectory leaves the finite numbers; names world, seed, clone and tick.
     """
+    check_clones(clones, first)
     options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
     return measure_each([instance], [asked], clones, **options)[0]
 

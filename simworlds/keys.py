@@ -114,10 +114,31 @@ def unit_interval(word: Any, dtype: Any = jnp.float32) -> Any:
     return ((word >> np.uint32(9)).astype(dtype) + 0.5) * jnp.asarray(2.0**-23, dtype)
 
 
+# Of the normal quantile over 2u - 1 as a ratio of polynomials in w = -log 4u(1 - u), from w^5 down to 1:
+# fitted to scipy's over 0 <= w <= 16.2 by reweighted least squares; off by 1.5e-8 of its value at most.
+_ABOVE = (3.4168737613821275e-05, 9.11632598485345e-04, 1.0997735019382277e-02, 8.438645547607644e-02,
+          4.339555363538561e-01, 1.2533141556757215)  # fmt: skip
+_BELOW = (1.2794151091287971e-06, 1.7895597439865807e-04, 1.8852985668750945e-03, 3.218852318594578e-02,
+          8.444744380924485e-02, 1.0)  # fmt: skip
+_LEAST = 9.3e-8  # of 4u(1 - u), where w is 16.2; the smallest float32 uniform has 2.4e-7
+
+
+@jax.jit
 def normal_quantile(uniform: Any) -> Any:
-    """The standard normal's quantile of numbers inside (0, 1)."""
+    """The standard normal's quantile of numbers inside (0, 1).
+
+    In single precision a rational approximation without branches, several times as fast as `erfinv`: within
+    3e-7 of the value for the uniforms of `unit_interval`. In double precision by `erfinv`.
+    """
     # 2u - 1 is formed exactly, so that the two tails are mirror images.
-    return jnp.asarray(np.sqrt(2.0), jnp.result_type(uniform)) * erfinv(2 * uniform - 1)
+    side = 2 * uniform - 1
+    if jnp.result_type(uniform) != jnp.float32:
+        return jnp.asarray(np.sqrt(2.0), jnp.result_type(uniform)) * erfinv(side)
+    w = -jnp.log(jnp.maximum(4 * uniform * (1 - uniform), _LEAST))
+    above, below = _ABOVE[0] * w, _BELOW[0] * w
+    for a, b in zip(_ABOVE[1:-1], _BELOW[1:-1], strict=True):
+        above, below = (above + a) * w, (below + b) * w
+    return side * ((above + _ABOVE[-1]) / (below + _BELOW[-1]))
 
 
 def normal_from(word: Any, dtype: Any = jnp.float32) -> Any:

@@ -7,7 +7,7 @@ whatever its neighbours do, so the number of devices changes no bit.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, reduce
 from typing import Any, NamedTuple
 
 import jax
@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from simworlds.integrate import advance, begin
-from simworlds.keys import Noise, Words, bits, clone_words, normal_from
+from simworlds.keys import Noise, Words, clone_words
 from simworlds.ports import Gauge
 
 NEVER = np.int32(2**31 - 1)
@@ -30,7 +30,7 @@ class Lanes(NamedTuple):
     levels: Any  # [tick, lane, drive]
     ticks: Any  # of the protocol
     clone: Any
-    initial: Words
+    initial: Words  # keys of the request's roles
     process: Words
     sensor: Words
     start: Any  # of the window
@@ -39,27 +39,34 @@ class Lanes(NamedTuple):
 
 
 class Welford(NamedTuple):
-    """Running mean and sum of squared departures (Welford 1962, doi:10.1080/00401706.1962.10490022)."""
+    """Running mean and sum of squared departures (Welford 1962, doi:10.1080/00401706.1962.10490022).
+
+    A tuple of scalars, one a sensor: an array over sensors would be a short axis within each lane.
+    """
 
     count: Any
-    mean: Any
-    square: Any
+    mean: tuple[Any, ...]
+    square: tuple[Any, ...]
 
     @classmethod
     def of(cls, sensors: int, dtype: Any) -> "Welford":
         """Of nothing so far, for each of some sensors."""
-        return cls(jnp.zeros((), dtype), *(jnp.zeros(sensors, dtype) for _ in range(2)))
+        zeros = (jnp.zeros((), dtype),) * sensors
+        return cls(jnp.zeros((), dtype), zeros, zeros)
 
-    def add(self, value: Any, counted: Any) -> "Welford":
-        """With one more value ``[sensor]``, if it counts."""
+    def add(self, values: Sequence[Any], counted: Any) -> "Welford":
+        """With one more value of each sensor, if it counts."""
         count = self.count + counted
-        step = value - self.mean
-        mean = self.mean + jnp.where(counted, step / jnp.maximum(count, 1), 0)
-        return Welford(count, mean, self.square + jnp.where(counted, step * (value - mean), 0))
+        share = jnp.where(counted, 1 / jnp.maximum(count, 1), 0)
+        steps = [value - mean for value, mean in zip(values, self.mean, strict=True)]
+        mean = tuple(mean + step * share for mean, step in zip(self.mean, steps, strict=True))
+        more = [step * (value - now) for step, value, now in zip(steps, values, mean, strict=True)]
+        square = tuple(q + jnp.where(counted, m, 0) for q, m in zip(self.square, more, strict=True))
+        return Welford(count, mean, square)
 
-    def sd(self) -> Any:
-        """The sd of the values so far (ddof 0)."""
-        return jnp.sqrt(self.square / jnp.maximum(self.count, 1))
+    def sd(self) -> tuple[Any, ...]:
+        """The sd of each sensor's values so far (ddof 0)."""
+        return tuple(jnp.sqrt(square / jnp.maximum(self.count, 1)) for square in self.square)
 
 
 class Outcome(NamedTuple):
@@ -88,6 +95,7 @@ class _Clone(NamedTuple):
     """What one clone carries from tick to tick."""
 
     state: Any  # what the world's scheme carries
+    eps: tuple[Any, ...]  # the noise of the next tick's readings: a carried buffer is written once
     window: Welford
     branch: Any
     bad: Any
@@ -98,38 +106,46 @@ def width_of(world: Any) -> int:
     return world.lanes if jax.default_backend() == "cpu" else world.lanes * _ACCELERATOR_LANES
 
 
-def gauged(gauge: Gauge, raw: Sequence[Any], sensor: Words, tick: Any) -> Any:
-    """A clone's readings ``[sensor]`` of a tick: raw sensors through the gauge, with addressed noise.
+def sensor_noise(ports: int, sensor: Words, tick: Any, dtype: Any) -> tuple[Any, ...]:
+    """Standard normals of a clone's readings of a tick, one a port; `sensor` is the clone's key."""
+    noise = Noise(sensor, tick.astype(jnp.uint32))
+    return tuple(noise.normal(port, dtype) for port in range(ports))
+
+
+def gauged(gauge: Gauge, raw: Sequence[Any], eps: Sequence[Any]) -> tuple[Any, ...]:
+    """A clone's readings of a tick in port order.
 
     Args:
         gauge: of the instance.
         raw: the tick's mean of each sensor, in family order.
-        sensor: the clone's key of sensor noise.
-        tick: the tick's number.
+        eps: the tick's `sensor_noise`.
     """
-    ports = jnp.arange(len(raw), dtype=jnp.uint32)
-    word = bits(sensor, tick.astype(jnp.uint32), ports)
-    noise = gauge.sigma * normal_from(word, gauge.offset.dtype)
-    return gauge.offset + gauge.gain * jnp.stack(raw)[gauge.order] + noise
+    readings = []
+    for port in range(len(raw)):
+        behind = raw[0] if len(raw) == 1 else jax.lax.select_n(gauge.order[port], *raw)
+        readings.append(gauge.offset[port] + gauge.gain[port] * behind + gauge.sigma[port] * eps[port])
+    return tuple(readings)
 
 
 def _start(world: Any, params: Any, lane: Lanes, dtype: Any) -> _Clone:
     noise = Noise(clone_words(lane.initial, lane.clone), jnp.uint32(0))
     state = begin(world, params, noise, dtype, lane.nudge)
-    return _Clone(state, Welford.of(len(world.sensors), dtype), jnp.int32(0), jnp.asarray(NEVER))
+    ports = len(world.sensors)
+    eps = sensor_noise(ports, lane.sensor, jnp.int32(0), dtype)
+    return _Clone(state, eps, Welford.of(ports, dtype), jnp.int32(0), jnp.asarray(NEVER))
 
 
 def _tick(world: Any, params: Any, gauge: Gauge, lane: Lanes, tick: Any, levels: Any, clone: _Clone) -> Any:
-    """Advance one clone by a tick; returns it with its readings ``[sensor]``."""
+    """Advance one clone by a tick; returns it with its readings, one a port."""
     drive = world.physical(levels)
-    process = clone_words(lane.process, lane.clone)
-    state, raw = advance(world, params, clone.state, drive, process, tick)
-    values = gauged(gauge, raw, clone_words(lane.sensor, lane.clone), tick)
+    state, raw = advance(world, params, clone.state, drive, lane.process, tick)
+    values = gauged(gauge, raw, clone.eps)
+    eps = sensor_noise(len(values), lane.sensor, tick + 1, values[0].dtype)
     window = clone.window.add(values, (tick >= lane.start) & (tick < lane.stop))
     branch = jnp.where(tick + 1 == lane.stop, world.branch(world.scheme.seen(state), params), clone.branch)
-    fine = jnp.all(jnp.isfinite(values)) | (tick >= lane.ticks)
+    fine = reduce(jnp.logical_and, [jnp.isfinite(value) for value in values]) | (tick >= lane.ticks)
     bad = jnp.where(fine, clone.bad, jnp.minimum(clone.bad, tick))
-    return _Clone(state, window, branch, bad), values
+    return _Clone(state, eps, window, branch, bad), values
 
 
 _AXES = Lanes(None, 0, 0, Words(0, 0), Words(0, 0), Words(0, 0), 0, 0, 0)
@@ -138,6 +154,9 @@ _AXES = Lanes(None, 0, 0, Words(0, 0), Words(0, 0), Words(0, 0), 0, 0, 0)
 def _run(world: Any, store: bool, chunk: Chunk) -> Outcome:
     """Run a chunk; with `store`, keep its readings."""
     params, gauge, lanes, last = chunk
+    # The clones' keys are derived once, not in every tick.
+    keys = {role: clone_words(getattr(lanes, role), lanes.clone) for role in ("process", "sensor")}
+    lanes = lanes._replace(**keys)
     dtype = gauge.offset.dtype
     start = jax.vmap(lambda lane: _start(world, params, lane, dtype), in_axes=(_AXES,))
     step = jax.vmap(partial(_tick, world, params, gauge), in_axes=(_AXES, None, 0, 0))
@@ -147,11 +166,12 @@ def _run(world: Any, store: bool, chunk: Chunk) -> Outcome:
         clones, kept = carry
         clones, values = step(lanes, tick, lanes.levels[tick], clones)
         if store:
-            kept = jax.lax.dynamic_update_index_in_dim(kept, values, tick, 0)
+            kept = jax.lax.dynamic_update_index_in_dim(kept, jnp.stack(values, -1), tick, 0)
         return clones, kept
 
     clones, kept = jax.lax.fori_loop(0, last, body, (start(lanes), kept))
-    return Outcome(clones.window.mean, jax.vmap(Welford.sd)(clones.window), clones.branch, clones.bad, kept)
+    mean, sd = (jnp.stack(column, -1) for column in (clones.window.mean, jax.vmap(Welford.sd)(clones.window)))
+    return Outcome(mean, sd, clones.branch, clones.bad, kept)
 
 
 _CHUNKS = PartitionSpec("chunk")

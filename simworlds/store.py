@@ -39,15 +39,18 @@ def package_version() -> str:
 
 
 def environment(dtype: Any = np.float32) -> dict[str, str]:
-    """What a figure depends on beside its address: versions, backend, device and dtype."""
+    """What a figure depends on beside its address: versions, backend, device, compiler and dtype."""
     import jax  # here, so that a command that only needs a folder starts at once
 
-    device = jax.devices()[0]
+    device = jax.local_devices()[0]
+    flags = os.environ.get("XLA_FLAGS", "").split()
     return {
         "version": package_version(),
         "jax": jax.__version__,
         "backend": device.platform,
         "device": device.device_kind,
+        # Last bits may hang on how code was compiled, never on the number of devices.
+        "compiler": " ".join(sorted(flag for flag in flags if "device_count" not in flag)),
         "dtype": np.dtype(dtype).name,
     }
 

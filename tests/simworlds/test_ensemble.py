@@ -471,7 +471,7 @@ def test_a_protocol_beyond_the_horizon_is_refused(instance, function):
 
 def test_measure_needs_readouts(instance):
     fine = Request(Protocol((Segment(4, {}),)), ("fine",), Readout(0, 0, 4, sd=False))
-    with pytest.raises(InvalidRequest, match="`measure` needs a readout in every request"):
+    with pytest.raises(InvalidRequest, match="statistics need a readout in every request"):
         measure(instance, [fine, Request(fine.protocol, ("none",))], 1)
 
 

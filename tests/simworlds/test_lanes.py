@@ -97,7 +97,7 @@ def test_instances_of_two_families_are_refused(contests):
         measure_each([contests[0], other], [[request_of(9)]] * 2, 3)
     with pytest.raises(InvalidRequest, match="hold requests for each"):
         measure_each(contests, [[request_of(9)]], 3)
-    with pytest.raises(InvalidRequest, match="needs a readout"):
+    with pytest.raises(InvalidRequest, match="need a readout"):
         summarise(contests[0], [Request(Protocol((Segment(9, {}),)), ("none",))], 3)
 
 
