@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from simworlds.compiled import WIDE, as_one
 from simworlds.integrate import advance, begin
 from simworlds.keys import Noise, Words, clone_words
 from simworlds.ports import Gauge
@@ -182,12 +183,12 @@ def _mesh() -> Mesh:
     return Mesh(np.array(jax.local_devices()), ("chunk",))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=(0, 1), compiler_options=WIDE)
 def run_round(world: Any, store: bool, chunks: Chunk) -> Outcome:
     """Run one chunk on each device; the trees' arrays have a first axis of devices."""
 
     def local(chunks: Chunk) -> Outcome:
-        outcome = _run(world, store, jax.tree.map(lambda x: x[0], chunks))
+        outcome = as_one(partial(_run, world, store), jax.tree.map(lambda x: x[0], chunks))
         return jax.tree.map(lambda x: x[None], outcome)
 
     return jax.shard_map(local, mesh=_mesh(), in_specs=_CHUNKS, out_specs=_CHUNKS, check_vma=False)(chunks)

@@ -16,13 +16,10 @@ from jaxtyping import install_import_hook
 
 assert "jax" not in sys.modules, "JAX was imported before tests/conftest.py could configure it"
 
-FLAGS = (
-    "--xla_force_host_platform_device_count=2",
-    "--xla_cpu_prefer_vector_width=512",
-    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000",
-)  # as `simworlds.start_jax` sets them
+DEVICES = "--xla_force_host_platform_device_count"
 flags = os.environ.get("XLA_FLAGS", "")
-os.environ["XLA_FLAGS"] = " ".join([*flags.split(), *(f for f in FLAGS if f.partition("=")[0] not in flags)])
+if DEVICES not in flags:
+    os.environ["XLA_FLAGS"] = f"{flags} {DEVICES}=2".strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "xla-tests")
