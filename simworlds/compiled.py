@@ -18,8 +18,8 @@ _KNOWN = frozenset(
     ceil clamp concatenate cond convert_element_type copy cos cosh custom_jvp_call digamma div
     dynamic_slice dynamic_update_slice eq erf erf_inv erfc exp exp2 expm1 floor gather ge gt
     integer_pow iota is_finite jit le lgamma log log1p logistic lt max min mul ne neg nextafter not
-    or pow reduce_and reduce_or rem reshape reshard rev round rsqrt scan select_n shift_left
-    shift_right_arithmetic shift_right_logical sign sin sinh slice split sqrt square squeeze
+    or pjit pow reduce_and reduce_or rem reshape reshard rev round rsqrt scan select_n shift_left
+    shift_right_arithmetic shift_right_logical sign sin sinh slice split sqrt square squeeze stack
     stop_gradient sub tan tanh transpose while xor
     """.split()
 )
