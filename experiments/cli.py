@@ -3,14 +3,30 @@
 import argparse
 import os
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
+from experiments import bench_command as bench
+from experiments import cache_command as cache
 from experiments import commands as do
+from experiments import ensemble_command as bulk
 from experiments import world_commands as about
-from experiments.inputs import UsageError, parse_clones, parse_jobs, parse_one_seed, parse_seeds, parse_steps
+from experiments.inputs import (
+    UsageError,
+    parse_bulk_clones,
+    parse_chunk,
+    parse_clones,
+    parse_first_clone,
+    parse_jobs,
+    parse_one_seed,
+    parse_seeds,
+    parse_steps,
+    parse_window,
+)
+from experiments.random_command import run_random
 from simworlds.errors import Diverged, SimworldsError
+from simworlds.startup import start_jax, usable_cores
+from simworlds.store import default_home
 
 
 class _Parser(argparse.ArgumentParser):
@@ -19,37 +35,23 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"{self.prog}: error: {' '.join(message.split())} (see {self.prog} --help)\n")
 
 
-def usable_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def default_jobs() -> int:
     """Cells that the ladder works on at the same time."""
     return min(usable_cores(), 4)
 
 
-def start_jax() -> None:
-    """Settle how JAX runs before it is imported: a device a core, and a compilation cache that lasts."""
-    from simworlds.store import default_home
-
-    home, cores = default_home(), usable_cores()
+def prepare() -> None:
+    """Settle how JAX runs, unless a program that calls `main` has; an unusable cache folder is said so."""
+    home = default_home()
     try:
         home.mkdir(parents=True, exist_ok=True)
+        if "jax" not in sys.modules:
+            start_jax()
     except OSError as error:
         raise UsageError(
-            f"cannot use the cache folder {home}: {error.strerror} (set SIMWORLDS_HOME to another)"
+            f"cannot use the cache folder {error.filename or home}: {error.strerror} "
+            "(set SIMWORLDS_HOME to another)"
         ) from error
-    flag = "--xla_force_host_platform_device_count"
-    if flag not in os.environ.get("XLA_FLAGS", ""):
-        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flag}={cores}".strip()
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(home / "xla"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-    # Otherwise the cache's own path is part of every key, and a cache that is moved is of no use.
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES", "none")
-    # A damaged entry costs a compilation, and no more.
-    warnings.filterwarnings("ignore", message="Error (reading|writing) persistent compilation cache")
 
 
 def _add(
@@ -146,6 +148,10 @@ def _add_studies(commands: Any) -> None:
     outcomes = _add(studies, "outcomes", do.run_outcomes, text, example)
     _add_cells(outcomes)
     _add_clones(outcomes, default=64)
+    text = "How far the laws of the drawn numbers are from what they stand for, by enumeration."
+    example = "simworlds study random --out docs/random.md"
+    random = _add(studies, "random", run_random, text, example)
+    random.add_argument("--out", metavar="FILE", help="write the tables as a Markdown page, too")
 
 
 def _add_rescore(commands: Any) -> None:
@@ -184,6 +190,59 @@ def _add_validate(commands: Any) -> None:
     validate.add_argument("--jobs", type=parse_jobs, default=default_jobs(), metavar="N", help=jobs)
 
 
+def _add_ensemble(commands: Any) -> None:
+    text = "Generate ensembles in bulk: statistics (Parquet) or readings (Zarr) of many clones. God mode."
+    example = "simworlds ensemble B2 --seed 0..127 --protocol protocol.json --clones 4096 --out runs/b2"
+    ensemble = _add(commands, "ensemble", bulk.run_ensemble, text, f"{example}\n{bulk.HELP}")
+    ensemble.add_argument("worlds", metavar="IDS", help="worlds, separated by commas, or all")
+    seeds = "0, 0,3,7 or 0..15 (default 0)"
+    ensemble.add_argument("--seed", type=parse_seeds, default=[0], metavar="SEEDS", help=seeds)
+    asked = ensemble.add_mutually_exclusive_group()
+    protocol = "JSON list of segments, as of `explore`; - reads standard input; may be repeated"
+    asked.add_argument("--protocol", action="append", metavar="FILE", help=protocol)
+    contracts = "the contracts of each instance (default without --protocol)"
+    asked.add_argument("--contracts", action="store_true", help=contracts)
+    window = "ticks START to STOP - 1, for every protocol (default the last half of each)"
+    ensemble.add_argument("--window", type=parse_window, metavar="START:STOP", help=window)
+    clones = "clones of each (world, seed, protocol), from 1 to 2^24 (default 1024)"
+    ensemble.add_argument("--clones", type=parse_bulk_clones, default=1024, metavar="N", help=clones)
+    first = "number of the first clone (default 0)"
+    ensemble.add_argument("--first", type=parse_first_clone, default=0, metavar="N", help=first)
+    ensemble.add_argument("--readings", action="store_true", help="keep every reading, not statistics")
+    ensemble.add_argument("--no-noise", action="store_true", help="leave sensor noise out")
+    drawn = "take the first draw of each seed as it is, without the examination that can take seconds"
+    ensemble.add_argument("--as-drawn", action="store_true", help=drawn)
+    chunk = "clones a chunk, the most that a kill loses (default 16384 by all protocols; of readings 1024)"
+    ensemble.add_argument("--chunk", type=parse_chunk, metavar="N", help=chunk)
+    out = "where the files go (default runs/ensemble)"
+    ensemble.add_argument("--out", default="runs/ensemble", metavar="FOLDER", help=out)
+
+
+def _add_cache(commands: Any) -> None:
+    text = "The caches: compiled programs, and figures that were computed once."
+    command = commands.add_parser("cache", help=text, description=text)
+    actions = command.add_subparsers(title="actions", required=True, metavar="ACTION", parser_class=_Parser)
+    text = "Say where the caches lie and how large they are."
+    _add(actions, "info", cache.run_info, text, "simworlds cache info")
+    text = "Empty both caches, or the one that is named. Everything in them can be computed again."
+    clear = _add(actions, "clear", cache.run_clear, text, "simworlds cache clear --compiled")
+    clear.add_argument("--compiled", action="store_true", help="compiled programs")
+    clear.add_argument("--figures", action="store_true", help="ensembles, examinations, fits and checks")
+
+
+def _add_bench(commands: Any) -> None:
+    text = "Measure this machine against the targets: ratios against named rivals in the same run."
+    example = "simworlds bench --quick\n  simworlds bench --only ode,sde --out runs/bench"
+    command = _add(commands, "bench", bench.run_bench, text, example)
+    command.add_argument(
+        "--quick", action="store_true", help="less work and fewer repeats, under two minutes"
+    )
+    command.add_argument("--only", metavar="NAMES", help="benchmarks, separated by commas (default all)")
+    command.add_argument("--list", action="store_true", help="list the benchmarks and measure nothing")
+    out = "write bench.json, bench.md and bench.png into this folder, too"
+    command.add_argument("--out", metavar="FOLDER", help=out)
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = _Parser(
@@ -204,6 +263,9 @@ def build_parser() -> argparse.ArgumentParser:
         _add_schema,
         _add_card,
         _add_validate,
+        _add_ensemble,
+        _add_cache,
+        _add_bench,
     ):
         add(commands)
     return parser
@@ -249,7 +311,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command; exits with status 2 and one line on bad input, 1 where the work failed."""
     options = build_parser().parse_args(arguments)
     try:
-        start_jax()
+        prepare()
         options.run(options)
         sys.stdout.flush()
     except Diverged as error:

@@ -61,6 +61,23 @@ def _whole_number(low: int, high: int, sentence: str) -> Callable[[str], int]:
 parse_clones = _whole_number(4, 2**20, f"truth takes a whole number of clones from 4 to {2**20}")
 parse_steps = _whole_number(1, 100_000, "a fit takes a whole number of steps from 1 to 100000")
 parse_jobs = _whole_number(1, 64, "the ladder takes 1 to 64 workers")
+parse_bulk_clones = _whole_number(1, 2**24, f"an ensemble takes a whole number of clones from 1 to {2**24}")
+parse_first_clone = _whole_number(0, 2**32 - 1, f"the first clone has a whole number from 0 to {2**32 - 1}")
+parse_chunk = _whole_number(1, 2**20, f"a chunk takes a whole number of clones from 1 to {2**20}")
+
+
+def parse_window(text: str) -> tuple[int, int]:
+    """A window such as ``128:256``: from tick 128 to the one before tick 256.
+
+    Raises:
+        argparse.ArgumentTypeError: if the text is none, or the window holds fewer than 2 ticks.
+    """
+    start, colon, stop = text.partition(":")
+    if not (start.isdecimal() and colon and stop.isdecimal() and len(text) <= 40):
+        raise argparse.ArgumentTypeError(f"a window is START:STOP in ticks, such as 128:256, but is {text!r}")
+    if int(stop) - int(start) < 2:
+        raise argparse.ArgumentTypeError(f"a window must hold at least 2 ticks, but is {text!r}")
+    return int(start), int(stop)
 
 
 def read_json(path: str) -> Any:

@@ -11,22 +11,38 @@ from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.text import Text
 
 T = TypeVar("T")
 
 
+class _Rate(ProgressColumn):
+    """Units a second; empty until it is known."""
+
+    def __init__(self, unit: str):
+        super().__init__()
+        self._unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.0f} {self._unit}/s")
+
+
 @contextmanager
-def progress_bar(console: Console | None = None) -> Iterator[Progress]:
-    """A bar on a console, standard error if none is given."""
+def progress_bar(console: Console | None = None, unit: str | None = None) -> Iterator[Progress]:
+    """A bar on a console, standard error if none is given; with a unit, its rate is shown too."""
     console = console or Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        *([_Rate(unit)] if unit else []),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )

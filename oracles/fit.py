@@ -8,7 +8,9 @@ replays are an ensemble forecast of them, scored by the fair CRPS over the chann
 
 with X, X' over different replays and y over the clones of the true world (Gneiting & Raftery 2007,
 doi:10.1198/016214506000001437). Optimiser: Adam (Kingma & Ba 2015, arXiv:1412.6980) with a cosine schedule,
-on parameters in units of their prior spread, kept within the prior's range.
+on parameters in units of their prior spread, kept within the prior's range. Gradients come in forward or in
+reverse mode by the rule of `simworlds.gradients`: the number of free parameters
+and of replays decides.
 """
 
 import dataclasses
@@ -26,6 +28,7 @@ from oracles.prior import Prior, prior_of
 from oracles.theory import NO_HISTORY, CompactTheory, replay
 from simworlds.contracts import grammar_protocol
 from simworlds.ensemble import Request, simulate
+from simworlds.gradients import value_and_grad
 from simworlds.instance import Instance
 from simworlds.keys import Draws, key_for
 from simworlds.protocol import held
@@ -71,13 +74,23 @@ class Fit(NamedTuple):
     gradients: np.ndarray
 
 
-class _Data(NamedTuple):
-    levels: Any  # [protocol, tick, port]
-    blocks: Any  # [protocol, clone, block, sensor, statistic]
-    weight: Any  # [protocol, block]: 1 where the whole block lies inside the protocol
-    reach: Any  # dynamic range [sensor]
+class FitData(NamedTuple):
+    """What a theory is fitted to.
+
+    Attributes:
+        levels: ``[protocol, tick, port]``.
+        blocks: the true world's `block_statistics` ``[protocol, clone, block, sensor, statistic]``.
+        weight: 1 where the whole block lies inside the protocol, else 0 ``[protocol, block]``.
+        reach: dynamic range ``[sensor]``.
+    """
+
+    levels: Any
+    blocks: Any
+    weight: Any
+    reach: Any
 
 
+@partial(jax.jit, static_argnums=1)
 def block_statistics(readings: Any, block: int) -> Any:
     """Mean and sd (ddof 0) of each whole block: ``[..., tick, sensor] -> [..., block, sensor, 2]``."""
     count = readings.shape[-2] // block
@@ -88,7 +101,7 @@ def block_statistics(readings: Any, block: int) -> Any:
     return jnp.stack([mean, jnp.sqrt(square + 1e-12)], -1)
 
 
-def _calibration(instance: Instance, settings: FitSettings, store: Store) -> _Data:
+def _calibration(instance: Instance, settings: FitSettings, store: Store) -> FitData:
     """The ensemble to fit to, under the role ``fit``."""
     world = instance.world
     requests, levels = [], []
@@ -106,7 +119,7 @@ def _calibration(instance: Instance, settings: FitSettings, store: Store) -> _Da
     blocks = np.where(weight[:, None, :, None, None], blocks, 0)
     reach = calibrate(instance, store).dynamic_range
     floats = (np.asarray(x, np.float32) for x in (levels, blocks, weight, reach))
-    return _Data(*(jnp.asarray(x) for x in floats))
+    return FitData(*(jnp.asarray(x) for x in floats))
 
 
 def _mask(theory: CompactTheory, groups: tuple[str, ...]) -> Any:
@@ -118,7 +131,16 @@ def _mask(theory: CompactTheory, groups: tuple[str, ...]) -> Any:
     )
 
 
-def _loss(free: Any, fixed: Any, data: _Data, key: jax.Array, block: int) -> Any:
+def fit_loss(free: Any, fixed: Any, data: FitData, key: jax.Array, block: int) -> Any:
+    """The loss of a fit: a fair CRPS in units of each channel's range, averaged; see the module.
+
+    Args:
+        free: a theory that holds None in place of whatever is fixed; see ``equinox.partition``.
+        fixed: the rest of it.
+        data: what it is fitted to.
+        key: of the replays.
+        block: ticks of a block.
+    """
     theory = eqx.combine(free, fixed)
     keys = jax.random.split(key, data.levels.shape[0])
     forecast = block_statistics(replay(theory, data.levels, NO_HISTORY, keys, theory.fit_replays), block)
@@ -140,16 +162,20 @@ class _Box(NamedTuple):
 
 
 def _update(
-    free: Any, fixed: Any, box: _Box, state: Any, data: _Data, key: jax.Array, settings: FitSettings
+    free: Any, fixed: Any, box: _Box, state: Any, data: FitData, key: jax.Array, settings: FitSettings
 ) -> Any:
-    loss, gradient = jax.value_and_grad(_loss)(free, fixed, data, key, settings.block)
+    replays = data.levels.shape[0] * fixed.fit_replays
+    loss, gradient = value_and_grad(fit_loss, trajectories=replays)(free, fixed, data, key, settings.block)
     scaled = jax.tree.map(lambda g, u: jnp.nan_to_num(g) * u, gradient, box.unit)
     updates, state = _optimiser(settings).update(scaled, state)
     moved = jax.tree.map(lambda x, d, u: x + d * u, free, updates, box.unit)
     return jax.tree.map(jnp.clip, moved, box.low, box.high), state, loss, optax.tree.norm(scaled)
 
 
-_step = eqx.filter_jit(_update)
+@eqx.filter_jit
+def _step(free: Any, fixed: Any, box: _Box, state: Any, data: FitData, address: Any, settings: Any) -> Any:
+    """One step; `address` is the fit's key and the step's number, which give the replays' key."""
+    return _update(free, fixed, box, state, data, jax.random.fold_in(*address), settings)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -169,10 +195,10 @@ def _like(theory: CompactTheory, leaves: list[np.ndarray], closure: float) -> Co
     def renumbered(leaf: Any) -> Any:
         if not eqx.is_inexact_array(leaf):
             return leaf
-        return jnp.broadcast_to(jnp.asarray(next(supply), leaf.dtype), leaf.shape)
+        return jnp.asarray(np.broadcast_to(np.asarray(next(supply), leaf.dtype), leaf.shape))
 
     law, ports = jax.tree.map(renumbered, tree)
-    constants = jax.tree.map(lambda x: jnp.full_like(x, closure), theory.closure)
+    constants = jax.tree.map(lambda x: jnp.asarray(np.full(x.shape, closure, x.dtype)), theory.closure)
     return eqx.tree_at(lambda t: (t.law, t.ports, t.closure), theory, (law, ports, constants))
 
 
@@ -191,7 +217,7 @@ def _optimise(
     start: CompactTheory,
     box: _Box,
     groups: tuple[str, ...],
-    data: _Data,
+    data: FitData,
     settings: FitSettings,
     progress: Progress | None,
 ) -> Fit:
@@ -201,15 +227,22 @@ def _optimise(
     key = key_for(instance.world.id, instance.seed, "fit", "replays", "-".join(groups))
     losses, norms, tail = [], [], []
     for k in range(settings.steps):
-        free, state, loss, norm = _step(free, fixed, box, state, data, jax.random.fold_in(key, k), settings)
+        address = key, np.asarray(k, np.int32)  # an array, so that one program serves every step
+        free, state, loss, norm = _step(free, fixed, box, state, data, address, settings)
         losses.append(loss)
         norms.append(norm)
         if k >= settings.steps - max(settings.steps // 10, 1):
             tail.append(free)
         if progress:
             progress(1)
-    mean = jax.tree.map(lambda *leaves: sum(leaves) / len(leaves), *tail)
+    mean = jax.tree.map(_average, *tail)
     return Fit(eqx.combine(mean, fixed), np.array(losses, np.float64), np.array(norms, np.float64))
+
+
+def _average(*leaves: Any) -> jax.Array:
+    """The mean of arrays, taken on the host: a program for each shape would cost more."""
+    numbers = np.asarray(jax.device_get(leaves))
+    return jnp.asarray(sum(numbers) / numbers.dtype.type(len(leaves)))
 
 
 def fit_theory(
@@ -253,7 +286,9 @@ def fit_theory(
         }
 
     how = {"form": form, "settings": dataclasses.asdict(settings)}
-    code = code_digest(type(god), "oracles.fit", "oracles.theory", "oracles.prior")
+    code = code_digest(
+        type(god), "oracles.fit", "oracles.theory", "oracles.chance", "oracles.prior", "simworlds.gradients"
+    )
     found = store.fetch(address_of(instance, "fit", theory=code, **how), compute)
     leaves = [jnp.asarray(found[name]) for name in sorted(found) if name.startswith("leaf")]
     theory = jax.tree.unflatten(jax.tree.structure(god), leaves)

@@ -39,13 +39,13 @@ def prior_of(world: World, kind: type[CompactTheory], store: Store) -> Prior:
     """
 
     def compute() -> dict[str, np.ndarray]:
-        rows = []
-        for k in range(_DRAWS):
-            leaves = float_leaves(god_theory(kind, world.instance(f"prior-{k}", redraws=0)))
-            rows.append([np.asarray(leaf, np.float64) for leaf in leaves])
+        drawn = [world.instance(f"prior-{k}", redraws=0) for k in range(_DRAWS)]
+        each = [(instance.params, god_ports(instance.gauge, instance.wiring)) for instance in drawn]
+        rows = jax.tree.map(lambda *leaves: np.stack(leaves), *each)
+        columns = jax.jit(jax.vmap(lambda *row: float_leaves(kind.from_god(*row))))(*rows)
         arrays = {}
-        for i, column in enumerate(zip(*rows, strict=True)):
-            values = np.stack(column)
+        for i, column in enumerate(columns):
+            values = np.asarray(column, np.float64)
             for name, statistic in (("mean", np.mean), ("sd", np.std), ("low", np.min), ("high", np.max)):
                 arrays[f"{name}{i:03}"] = np.asarray(statistic(values, axis=0))
         return arrays

@@ -6,12 +6,15 @@ protocol and scored on the same statistics.
 """
 
 import abc
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from oracles import chance
 
 
 class History(NamedTuple):
@@ -79,9 +82,7 @@ class Ports(eqx.Module):
     def readings(self, raw: Any, *, key: jax.Array) -> jax.Array:
         """The law's sensors (a sequence, in the law's order) as noisy readings ``[sensor]`` in port order."""
         values = jnp.stack([jnp.asarray(x, self.offset.dtype) for x in raw])[self.sensors]
-        return (
-            self.offset + self.gain * values + self.sigma * jax.random.normal(key, values.shape, values.dtype)
-        )
+        return self.offset + self.gain * values + self.sigma * chance.normal(key, values.shape)
 
 
 class CompactTheory(Theory):
@@ -112,8 +113,8 @@ class CompactTheory(Theory):
 
 def god_ports(gauge: Any, wiring: Any) -> Ports:
     """An instance's gauge and wiring as a theory's `Ports`."""
-    arrays = (jnp.asarray(np.asarray(getattr(gauge, k), np.float32)) for k in ("offset", "gain", "sigma"))
-    return Ports(jnp.asarray(np.argsort(wiring.drives)), jnp.asarray(np.asarray(gauge.order)), *arrays)
+    numbers = (np.asarray(getattr(gauge, k), np.float32) for k in ("offset", "gain", "sigma"))
+    return Ports(*map(jnp.asarray, (np.argsort(wiring.drives), np.asarray(gauge.order), *numbers)))
 
 
 def replay(theory: Theory, levels: jax.Array, history: History, keys: jax.Array, replays: int) -> jax.Array:
@@ -127,22 +128,22 @@ def replay(theory: Theory, levels: jax.Array, history: History, keys: jax.Array,
         replays: runs of each protocol.
 
     Returns:
-        Readings ``[protocol, replay, tick, sensor]``. Differentiable; memory for the gradient is one state a
-        tick.
+        Readings ``[protocol, replay, tick, sensor]``. Differentiable; memory for the gradient is one state
+        and the random numbers of a tick, for each tick.
     """
 
     def one(rows: jax.Array, key: jax.Array) -> jax.Array:
-        first, later = jax.random.split(key)
-        step_keys = jax.random.split(later, rows.shape[0])
+        first, later = chance.split(key)
+        step_keys = chance.split(later, rows.shape[0])
 
-        @jax.checkpoint
+        @partial(jax.checkpoint, policy=chance.KEEP)
         def tick(state: Any, inputs: Any) -> Any:
             return theory.step(state, inputs[0], key=inputs[1])
 
         return jax.lax.scan(tick, theory.init(history, key=first), (rows, step_keys))[1]
 
     def protocol(rows: jax.Array, key: jax.Array) -> jax.Array:
-        return jax.vmap(one, in_axes=(None, 0))(rows, jax.random.split(key, replays))
+        return jax.vmap(one, in_axes=(None, 0))(rows, chance.split(key, replays))
 
     return jax.vmap(protocol)(levels, keys)
 

@@ -12,6 +12,8 @@ _PUBLIC = {
     "load": "simworlds.catalogue",
     "worlds": "simworlds.catalogue",
     "measure": "simworlds.ensemble",
+    "measure_each": "simworlds.ensemble",
+    "measure_adaptive": "simworlds.adaptive",
     "summarise": "simworlds.ensemble",
     "simulate": "simworlds.ensemble",
     "Request": "simworlds.ensemble",
@@ -21,6 +23,7 @@ _PUBLIC = {
     "Instance": "simworlds.instance",
     "World": "simworlds.world",
     "SimworldsError": "simworlds.errors",
+    "start_jax": "simworlds.startup",
 }
 
 __all__ = [
@@ -33,7 +36,10 @@ __all__ = [
     "World",
     "load",
     "measure",
+    "measure_adaptive",
+    "measure_each",
     "simulate",
+    "start_jax",
     "summarise",
     "worlds",
 ]

@@ -5,12 +5,12 @@ reaction r occurs with probability ``a_r / sum_r a_r`` (Gillespie 1977, doi:10.1
 step, hence no step error: this certifies tau-leaping, and it reproduces hitting probabilities, whose barriers
 a leap overshoots. An event costs as much as a leap, so ensembles of whole cultures take the leaps.
 
-The functions are for one run; `jax.vmap` over keys gives an ensemble, which lasts as long as its longest run.
+The functions are for one run; ensembles of runs are in `simworlds.exact_ensemble`.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from simworlds.keys import Noise, Words
+from simworlds.keys import Words, bits, unit_interval
 from simworlds.world import JumpWorld
 
 Propensities = Callable[[Any], Any]
@@ -41,107 +41,183 @@ class Outcome(NamedTuple):
     finished: Bool[Array, ""]
 
 
+class Reactions(NamedTuple):
+    """A jump law as the direct method takes it, on counts given as a tuple of scalars.
+
+    Attributes:
+        propensities: from counts to the rate of each reaction, at least 0.
+        changes: what each reaction adds to each count, ``[reaction][count]``, as tuples or an array.
+        settle: from counts, the time and what a walk carries along, after each reaction, to the counts and
+            what it carries.
+        stop: from counts to whether a walk ends there.
+        most: reactions after which to give up.
+    """
+
+    propensities: Callable[[tuple[Any, ...]], Sequence[Any]]
+    changes: Any
+    settle: Callable[[tuple[Any, ...], Any, Any], tuple[Any, Any]] | None
+    stop: Callable[[tuple[Any, ...]], Any] | None
+    most: int
+
+
 class Walk(NamedTuple):
     """Where the direct method stands.
 
     Attributes:
         counts: a tuple of scalars.
-        armed: what `settle` carries along.
-        used: numbers of the stream that are used up; the next event takes its words at this step.
-        time: since the walk's start.
-        events: how many reactions occurred in it.
-        finished: whether it came to its end; False if `most` events came first.
+        armed: what `Reactions.settle` carries along.
+        first: the step of the stream whose words the walk's first event takes.
+        words: the two words that the next event takes.
+        time: of the last reaction, since the walk's start.
+        events: how many reactions occurred.
+        over: whether it goes no further.
     """
 
     counts: tuple[Any, ...]
     armed: Any
-    used: Any
+    first: Any
+    words: tuple[Any, Any]
     time: Any
     events: Any
-    finished: Any
+    over: Any
+
+
+def _words(stream: Words, step: Any) -> tuple[Any, Any]:
+    step = step.astype(jnp.uint32)
+    return bits(stream, step, jnp.uint32(0)), bits(stream, step, jnp.uint32(1))
+
+
+def begin(reactions: Reactions, counts: tuple[Any, ...], armed: Any, stream: Words, first: Any) -> Walk:
+    """A walk before its first event.
+
+    Args:
+        reactions: the law.
+        counts: at the start.
+        armed: what `Reactions.settle` carries along.
+        stream: the words' key.
+        first: the step of the stream to begin with, an int32.
+    """
+    zero = jnp.zeros((), counts[0].dtype)
+    over = jnp.asarray(_stopped(reactions, counts))
+    return Walk(counts, armed, first, _words(stream, first), zero, jnp.int32(0), over)
+
+
+def event(reactions: Reactions, walk: Walk, stream: Words, start: Any, until: Any) -> Walk:
+    """One event of a walk: a reaction, or its end. A walk that is over stays as it is.
+
+    Args:
+        reactions: the law.
+        walk: before the event.
+        stream: the words' key.
+        start: the time at the walk's start, in which `Reactions.settle` is told the time.
+        until: how long the walk lasts; another may take it up there, because waiting times have no memory.
+    """
+    dtype = walk.counts[0].dtype
+    reach = list(accumulate(reactions.propensities(walk.counts)))
+    absorbed = reach[-1] <= 0
+    waited = -jnp.log(unit_interval(walk.words[0], dtype)) / jnp.where(absorbed, 1, reach[-1])
+    time = walk.time + waited
+    # What many read is what the walk carries on (`halted`) or was carried here (`words`), so that a compiler
+    # of loops, which makes each carried value by itself, makes it once.
+    halted = absorbed | (time > until) | walk.over | (walk.events >= reactions.most)
+    mark = unit_interval(walk.words[1], dtype) * reach[-1]
+    counts = _react(reactions.changes, walk.counts, [edge > mark for edge in reach[:-1]], halted)
+    armed = walk.armed
+    if reactions.settle is not None:
+        settled = reactions.settle(counts, start + time, armed)
+        counts, armed = jax.tree.map(partial(jnp.where, halted), (counts, armed), settled)
+    events = walk.events + ~halted
+    time = jnp.where(halted, walk.time, time)
+    words = _words(stream, walk.first + events)
+    return Walk(counts, armed, walk.first, words, time, events, halted | _stopped(reactions, counts))
+
+
+def _stopped(reactions: Reactions, counts: tuple[Any, ...]) -> Any:
+    return False if reactions.stop is None else reactions.stop(counts)
+
+
+def finished(reactions: Reactions, walk: Walk) -> Any:
+    """Whether a walk that is over came to its end; else it was given up."""
+    return (walk.events < reactions.most) | _stopped(reactions, walk.counts)
+
+
+def lasted(reactions: Reactions, walk: Walk, until: Any) -> Any:
+    """How long a walk that is over lasted: less than `until` if nothing would happen in it any more.
+
+    Args:
+        reactions: the law.
+        walk: one that is over.
+        until: how long it was to last.
+    """
+    absorbed = sum(reactions.propensities(walk.counts)) <= 0
+    early = absorbed | _stopped(reactions, walk.counts) | ~finished(reactions, walk)
+    return jnp.where(early, walk.time, until)
+
+
+def _react(changes: Any, counts: tuple[Any, ...], beyond: list[Any], idle: Any) -> tuple[Any, ...]:
+    """The counts after the first reaction that lies beyond the mark, the last if none does."""
+    moved = []
+    for i, n in enumerate(counts):
+        column = [change[i] for change in changes]
+        change = column[-1]
+        for this, here in zip(reversed(column[:-1]), reversed(beyond), strict=True):
+            if not (isinstance(change, int | float) and this == change):
+                change = jnp.where(here, jnp.asarray(this, n.dtype), change)
+        moved.append(n + jnp.where(idle, 0, change).astype(n.dtype))
+    return tuple(moved)
 
 
 def direct_method(
-    propensities: Callable[[tuple[Any, ...]], Sequence[Any]],
-    changes: Any,
+    reactions: Reactions,
     counts: tuple[Any, ...],
     armed: Any,
     stream: Words,
-    used: Any,
+    first: Any,
     *,
+    start: Any = 0.0,
     until: Any,
-    settle: Callable[[Any, Any, Any], tuple[Any, Any]] | None = None,
-    stop: Callable[[tuple[Any, ...]], Any] | None = None,
-    most: int,
 ) -> Walk:
-    """Walk from reaction to reaction until a time, an outcome, or absorption.
-
-    Args:
-        propensities: from counts to the rate of each reaction.
-        changes: what each reaction adds to each count, ``[reaction][count]``, as tuples or an array.
-        counts: at the start.
-        armed: what `settle` carries along.
-        stream: the words' key.
-        used: the step of the stream to begin with.
-        until: when to end; a walk may be taken up there, because waiting times have no memory.
-        settle: from counts, what is carried and the time, after each reaction, to counts and what is carried.
-        stop: from counts to whether to end there.
-        most: reactions after which to give up.
-    """
-
-    def running(walk: Walk) -> Any:
-        return ~walk.finished & (walk.events < most)
-
-    def event(walk: Walk) -> Walk:
-        noise = Noise(stream, walk.used.astype(jnp.uint32))
-        dtype = walk.counts[0].dtype
-        reach = list(accumulate(propensities(walk.counts)))
-        absorbed = reach[-1] <= 0
-        time = walk.time - jnp.log(noise.uniform(0, dtype)) / jnp.where(absorbed, 1, reach[-1])
-        idle = absorbed | (time > until)
-        mark = noise.uniform(1, dtype) * reach[-1]
-        beyond = [edge > mark for edge in reach]
-        chosen = [beyond[0], *(now & ~before for before, now in pairwise(beyond))]
-        moved = []
-        for i, n in enumerate(walk.counts):
-            for r, this in enumerate(chosen):
-                if isinstance(changes, tuple) and changes[r][i] == 0:
-                    continue
-                n = n + jnp.where(this & ~idle, jnp.asarray(changes[r][i], dtype), 0)
-            moved.append(n)
-        counts, carried = tuple(moved), walk.armed
-        now = jnp.where(absorbed, walk.time, jnp.minimum(time, until))
-        if settle is not None:
-            counts, carried = settle(counts, carried, now)
-        finished = idle if stop is None else idle | stop(counts)
-        return Walk(counts, carried, walk.used + 1, now, walk.events + ~idle, finished)
-
-    zero = jnp.zeros((), counts[0].dtype)
-    ended = jnp.asarray(False) if stop is None else jnp.asarray(stop(counts))
-    return jax.lax.while_loop(running, event, Walk(counts, armed, used, zero, jnp.int32(0), ended))
-
-
-def _outcome(
-    propensities: Propensities, changes: Any, start: Any, key: Any, until: Any, stop: Stop, most: int
-) -> Outcome:
-    words = jax.random.key_data(key)
-    walk = direct_method(
-        lambda counts: list(propensities(jnp.stack(counts))),
-        changes,
-        tuple(jnp.asarray(start)),
-        (),
-        Words(words[0], words[1]),
-        jnp.int32(0),
-        until=until,
-        stop=lambda counts: stop(jnp.stack(counts)),
-        most=most,
+    """Walk from reaction to reaction until a time, an outcome, or absorption; see `begin` and `event`."""
+    return jax.lax.while_loop(
+        lambda walk: ~walk.over,
+        lambda walk: event(reactions, walk, stream, start, until),
+        begin(reactions, counts, armed, stream, first),
     )
-    return Outcome(jnp.stack(walk.counts), walk.time, walk.events, walk.finished)
 
 
-def _never(counts: Any) -> Any:
+def never(counts: Any) -> Any:
+    """An outcome that does not occur."""
     del counts
     return jnp.asarray(False)
+
+
+def of_arrays(propensities: Propensities, changes: Any, stop: Stop, most: int) -> Reactions:
+    """A law whose functions take arrays of counts ``[species]``."""
+    return Reactions(
+        lambda counts: list(propensities(jnp.stack(counts))),
+        changes,
+        None,
+        None if stop is never else lambda counts: stop(jnp.stack(counts)),
+        most,
+    )
+
+
+def of_world(law: JumpWorld, params: Any, state: Any, drive: Any, stop: Stop, most: int) -> Reactions:
+    """A world's reactions under a constant drive, its continuous fields held as they are."""
+
+    def propensities(counts: tuple[Any, ...]) -> Sequence[Any]:
+        return law.propensities(state._replace(n=counts), drive, params)
+
+    return Reactions(
+        propensities, law.changes, None, None if stop is never else lambda n: stop(jnp.stack(n)), most
+    )
+
+
+def _outcome(reactions: Reactions, counts: Any, key: Any, until: Any) -> Outcome:
+    words = jax.random.key_data(key)
+    walk = direct_method(reactions, tuple(counts), (), Words(words[0], words[1]), jnp.int32(0), until=until)
+    time = lasted(reactions, walk, until)
+    return Outcome(jnp.stack(walk.counts), time, walk.events, finished(reactions, walk))
 
 
 @partial(jax.jit, static_argnames=("propensities", "stop", "max_events"))
@@ -152,7 +228,7 @@ def ssa_network(
     *,
     key: PRNGKeyArray,
     until: Any = np.inf,
-    stop: Stop = _never,
+    stop: Stop = never,
     max_events: int = 1_000_000,
 ) -> Outcome:
     """Run a reaction network given as arrays until a time, an outcome, or absorption.
@@ -166,7 +242,8 @@ def ssa_network(
         stop: from counts to whether the run ends there.
         max_events: after which the run ends unfinished.
     """
-    return _outcome(propensities, changes, counts, key, until, stop, max_events)
+    reactions = of_arrays(propensities, changes, stop, max_events)
+    return _outcome(reactions, jnp.asarray(counts), key, until)
 
 
 @partial(jax.jit, static_argnames=("law", "stop", "max_events"))
@@ -178,7 +255,7 @@ def ssa(
     *,
     key: PRNGKeyArray,
     until: Any = np.inf,
-    stop: Stop = _never,
+    stop: Stop = never,
     max_events: int = 1_000_000,
 ) -> Outcome:
     """Run a world's reactions under a constant drive with its continuous fields held as they are.
@@ -195,9 +272,5 @@ def ssa(
         stop: from counts ``[species]`` to whether the run ends there.
         max_events: after which the run ends unfinished.
     """
-    start = jnp.stack(state.n)
-
-    def propensities(counts: Any) -> Any:
-        return jnp.stack(law.propensities(state._replace(n=tuple(counts)), drive, params))
-
-    return _outcome(propensities, law.changes, start, key, until, stop, max_events)
+    reactions = of_world(law, params, state, drive, stop, max_events)
+    return _outcome(reactions, tuple(jnp.asarray(n) for n in state.n), key, until)

@@ -79,10 +79,9 @@ def key_for(world_id: str, seed: int | str, role: str, *index: int | str) -> jax
 
 
 def typed_key(words: Words) -> jax.Array:
-    """Two words as a typed JAX key, for ``jax.random`` samplers."""
-    return jax.random.wrap_key_data(
-        jnp.stack([jnp.uint32(words.high), jnp.uint32(words.low)]), impl="threefry2x32"
-    )
+    """Two words as a typed JAX key, for ``jax.random`` samplers; arrays of words as an array of keys."""
+    data = jnp.stack([jnp.asarray(word, jnp.uint32) for word in words], axis=-1)
+    return jax.random.wrap_key_data(data, impl="threefry2x32")
 
 
 def clone_words(role: Words, clone: Any) -> Words:

@@ -14,6 +14,7 @@ turns from false to true; a trigger may compare the time ``t`` with constants, a
 triggers by time is exact: runs stop there. Boundary species are not changed by reactions.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -21,17 +22,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
 from simworlds.errors import InvalidNetwork, InvalidRequest
-from simworlds.exact import direct_method
+from simworlds.exact import Reactions, finished
+from simworlds.exact_ensemble import Process, Run, mesh, run_process
 from simworlds.expressions import Expression
 from simworlds.integrate import TrapezoidLeap
 from simworlds.keys import Noise, Words, clone_words, role_words
 from simworlds.protocol import is_number
 
 _FIELDS = ("species", "parameters", "reactions", "rules", "events", "boundary")
-_CHUNK = 1024  # runs that advance together
+_CHUNK = 1024  # runs that leap together
 
 
 class Event(NamedTuple):
@@ -197,11 +200,33 @@ class _Law:
         return after
 
 
-class _Run(NamedTuple):
-    counts: tuple[Any, ...]
-    armed: tuple[Any, ...]  # whether each trigger is false
-    used: Any  # numbers of the stream that are used up
-    finished: Any
+@dataclasses.dataclass(frozen=True)
+class _Exact(Process):
+    """A network for ensembles of exact runs; a reading: the outputs, and whether the run was not given up."""
+
+    network: Network
+    most: int
+
+    @property
+    def wakes(self) -> bool:
+        return bool(self.network.events)
+
+    def reactions(self, data: Any) -> Reactions:
+        del data
+        network = self.network
+        settle = network.fired if network.events else None
+        return Reactions(network.propensities, network.changes, settle, None, self.most)
+
+    def begin(self, data: Any, time: Any) -> tuple[tuple[Any, ...], Any]:
+        del data
+        return _start(self.network, time)
+
+    def arrive(self, data: Any, counts: tuple[Any, ...], armed: Any, time: Any) -> tuple[Any, Any]:
+        del data
+        return self.network.fired(counts, time, armed)
+
+    def read(self, reactions: Reactions, counts: tuple[Any, ...], time: Any, run: Run) -> tuple[Any, Any]:
+        return _outputs(self.network, counts, time), finished(reactions, run.walk)
 
 
 def exact_runs(
@@ -224,25 +249,15 @@ def exact_runs(
     Raises:
         InvalidRequest: if the times do not increase from 0 or later, or a run was given up.
     """
-
-    def between(run: _Run, start: Any, end: Any, stream: Words) -> _Run:
-        def settle(counts: Any, armed: Any, after: Any) -> Any:
-            return network.fired(counts, start + after, armed)
-
-        walk = direct_method(
-            network.propensities,
-            network.changes,
-            run.counts,
-            run.armed,
-            stream,
-            run.used,
-            until=end - start,
-            settle=settle if network.events else None,
-            most=max_events,
-        )
-        return _Run(walk.counts, walk.armed, walk.used, run.finished & walk.finished)
-
-    return _runs(network, times, runs, name, between)
+    grid, kept = _grid(network, times)
+    values = np.empty((runs, len(grid), len(network.outputs)))
+    values[:, 0] = _first_row(network)
+    if len(grid) > 1:
+        process = _Exact(network, max_events)
+        values[:, 1:], finished = run_process(process, (), _role(name), grid, runs)
+        if not np.all(finished):
+            raise InvalidRequest("a run had more reactions between two readings than `max_events` allows")
+    return values[:, kept]
 
 
 def leap_runs(
@@ -262,75 +277,79 @@ def leap_runs(
         step: the longest leap; leaps are as even as can be between readings.
         name: names the random numbers.
     """
-    law = _Law(network)
-    shortest = float(np.min(np.diff(_grid(network, times)), initial=np.inf))
+    grid, kept = _grid(network, times)
+    shortest = float(np.min(np.diff(grid), initial=np.inf))
     if not 0 < step < np.inf:
         raise InvalidRequest(f"`step` must be a positive number, but is {step!r}")
     leaps = max(1, int(np.ceil((shortest if np.isfinite(shortest) else 1.0) / step)))
-
-    def between(run: _Run, start: Any, end: Any, stream: Words) -> _Run:
-        span = (end - start) / leaps
-        scheme = TrapezoidLeap(1.0, 1)
-
-        def leap(k: Any, run: _Run) -> _Run:
-            state = _Counts(run.counts)
-            numbers = scheme.randoms(law, span, state, None, Noise(stream, run.used.astype(jnp.uint32)))
-            counts = scheme.step(law, span, state, None, numbers).n
-            counts, armed = network.fired(counts, start + (k + 1) * span, run.armed)
-            return _Run(counts, armed, run.used + 1, run.finished)
-
-        return jax.lax.fori_loop(0, leaps, leap, run)
-
-    return _runs(network, times, runs, name, between)
+    width, waiting = _CHUNK * jax.local_device_count(), []
+    for first in range(0, runs, width):
+        clones = np.arange(first, first + width, dtype=np.uint32)
+        waiting.append(_leap_chunks(network, leaps, grid, clones, _role(name)))
+    return np.concatenate([np.asarray(v) for v in waiting])[:runs, kept].astype(np.float64)
 
 
-def _grid(network: Network, times: Sequence[float] | np.ndarray) -> np.ndarray:
-    """Readings and the times of events between them, increasing."""
+def _grid(network: Network, times: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Time 0, readings and the times of events before the last one, increasing, and where readings are."""
     wanted = np.asarray(times, np.float64)
     if wanted.ndim != 1 or not len(wanted) or wanted[0] < 0 or np.any(np.diff(wanted) <= 0):
         raise InvalidRequest("`times` must increase, from 0 or later")
     stops = [t for t in network.breakpoints if 0 < t < wanted[-1]]
-    return np.unique(np.concatenate([[0.0], wanted, stops]))
+    grid = np.unique(np.concatenate([[0.0], wanted, stops]))
+    return grid.astype(np.float32), np.searchsorted(grid, wanted)
 
 
-def _runs(
-    network: Network, times: Sequence[float] | np.ndarray, runs: int, name: str, between: Any
-) -> np.ndarray:
-    grid = _grid(network, times)
-    kept = np.searchsorted(grid, np.asarray(times, np.float64))
-    role = role_words("network", 0, "process", name)
-    devices = jax.devices()
-    program = jax.jit(partial(_chunk, network, between))
-    waiting = []
-    for number, first in enumerate(range(0, runs, _CHUNK)):
-        clones = np.arange(first, first + _CHUNK, dtype=np.uint32)
-        inputs = jax.device_put((grid.astype(np.float32), clones, role), devices[number % len(devices)])
-        waiting.append(program(*inputs))
-    values = np.concatenate([np.asarray(v) for v, _ in waiting])[:runs]
-    if not np.all(np.concatenate([np.asarray(done) for _, done in waiting])[:runs]):
-        raise InvalidRequest("a run had more reactions between two readings than `max_events` allows")
-    return values[:, kept].astype(np.float64)
+def _role(name: str) -> Words:
+    return role_words("network", 0, "process", name)
 
 
-def _chunk(network: Network, between: Any, grid: Any, clones: Any, role: Words) -> tuple[Any, Any]:
-    """Readings ``[run, grid, output]`` of a chunk of runs, and whether each was finished."""
+def _start(network: Network, time: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Counts at the start, and whether each trigger is false: one that is true there does not fire."""
+    counts = tuple(jnp.float32(x) for x in network.start)
+    return counts, network.fired(counts, time, [jnp.asarray(False)] * len(network.events))[1]
+
+
+@partial(jax.jit, static_argnums=0)
+def _first_row(network: Network) -> Any:
+    """The outputs ``[output]`` at time 0."""
+    return _outputs(network, _start(network, 0.0)[0], 0.0)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _leap_chunks(network: Network, leaps: int, grid: Any, clones: Any, role: Words) -> Any:
+    """Readings ``[run, grid, output]`` of a chunk of runs a device, with so many leaps between two times."""
+    whole, split = PartitionSpec(), PartitionSpec("chunk")
+    local = partial(_leap_chunk, network, leaps)
+    specs = (whole, split, whole)
+    return jax.shard_map(local, mesh=mesh(), in_specs=specs, out_specs=split, check_vma=False)(
+        grid, clones, role
+    )
+
+
+def _leap_chunk(network: Network, leaps: int, grid: Any, clones: Any, role: Words) -> Any:
+    law, scheme = _Law(network), TrapezoidLeap(1.0, 1)
 
     def one(clone: Any) -> Any:
         stream = clone_words(role, clone)
-        counts = tuple(jnp.float32(x) for x in network.start)
-        # A trigger that is true at time 0 does not fire there.
-        armed = network.fired(counts, grid[0], [jnp.asarray(False)] * len(network.events))[1]
-        first = _Run(counts, armed, jnp.int32(0), jnp.asarray(True))
 
-        def stretch(run: _Run, edges: Any) -> tuple[_Run, Any]:
+        def stretch(run: Any, edges: Any) -> tuple[Any, Any]:
             start, end = edges
-            run = between(run, start, end, stream)
-            counts, armed = network.fired(run.counts, end, run.armed)
-            run = run._replace(counts=counts, armed=armed)
-            return run, _outputs(network, counts, end)
+            span = (end - start) / leaps
 
-        last, rows = jax.lax.scan(stretch, first, (grid[:-1], grid[1:]))
-        return jnp.concatenate([_outputs(network, counts, grid[0])[None], rows]), last.finished
+            def leap(k: Any, run: Any) -> Any:
+                counts, armed, used = run
+                state = _Counts(counts)
+                numbers = scheme.randoms(law, span, state, None, Noise(stream, used.astype(jnp.uint32)))
+                counts = scheme.step(law, span, state, None, numbers).n
+                return *network.fired(counts, start + (k + 1) * span, armed), used + 1
+
+            counts, armed, used = jax.lax.fori_loop(0, leaps, leap, run)
+            counts, armed = network.fired(counts, end, armed)
+            return (counts, armed, used), _outputs(network, counts, end)
+
+        first = (*_start(network, grid[0]), jnp.int32(0))
+        rows = jax.lax.scan(stretch, first, (grid[:-1], grid[1:]))[1]
+        return jnp.concatenate([_outputs(network, first[0], grid[0])[None], rows])
 
     return jax.vmap(one)(clones)
 

@@ -25,6 +25,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from oracles.chance import complex_normal, split
 from oracles.theory import CompactTheory, History, Ports
 
 SIZE, MODES, STEPS, FILTER = 128, 5, 8, 5.0
@@ -65,16 +66,16 @@ class ChoirTheory(CompactTheory):
 
     def init(self, history: History, *, key: jax.Array) -> State:
         spread, zero = jnp.sqrt(1 / (SIZE * self._shares())), jnp.zeros_like(self.law.phi0)
-        z = tuple(spread * x for x in jax.random.normal(key, (MODES, 2), jnp.complex64))
+        z = tuple(spread * x for x in complex_normal(key, (MODES, 2)))
         return State(z, self.law.phi0, jax.lax.complex(zero, zero), zero)
 
     def step(self, state: State, levels: jax.Array, *, key: jax.Array) -> tuple[State, jax.Array]:
-        process, sensor = jax.random.split(key)
+        process, sensor = split(key)
         u = self.ports.levels(levels)
         drive = (4 * u[0], 0.05 + 1.15 * u[1], u[2], 4 * u[3] - 2)
         # A step is cheaper to repeat in a gradient than to keep.
         move = jax.checkpoint(lambda x, eta: self._move(x, drive, eta))
-        state, reads = jax.lax.scan(move, state, jax.random.normal(process, (STEPS, 2), jnp.complex64))
+        state, reads = jax.lax.scan(move, state, complex_normal(process, (STEPS, 2)))
         return state, self.ports.readings(jnp.mean(reads, axis=0), key=sensor)
 
     def _shares(self) -> Any:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from oracles.chance import normal, poisson, split
 from oracles.theory import CompactTheory, History, Ports
 
 _RANGES = ((0.02, 0.5), (0.5, 3.0), (0.1, 0.9), (0.9, 1.1))  # of D, S, rho, T
@@ -82,7 +83,7 @@ class ContestTheory(CompactTheory):
         return cls(law, ports, Closure(jnp.zeros_like(p.V), jnp.zeros_like(p.V)), masks)
 
     def init(self, history: History, *, key: jax.Array) -> State:
-        founders = jnp.maximum(jax.random.poisson(key, 6, (4,)), 1) * jnp.exp(self.closure.founders)
+        founders = jnp.maximum(poisson(key, 6, (4,)), 1) * jnp.exp(self.closure.founders)
         zero = jnp.zeros_like(self.law.V)
         return State(founders * self.structure.present, jnp.stack([zero, zero]) + 0.75, zero)
 
@@ -92,8 +93,8 @@ class ContestTheory(CompactTheory):
         feed, diet = S * jnp.stack([rho, 1 - rho]), jnp.stack([law.taste, 1 - law.taste], axis=1)
         appetite = diet * (law.mu * jnp.exp(-(((T - law.T) / 0.08) ** 2) / 2))[:, None]
         toxin, pigment = law.A * self.structure.inhibits, law.b * self.structure.makes
-        process, sensor = jax.random.split(key)
-        kicks = jnp.exp(self.closure.noise) * jax.random.normal(process, (_STEPS, 4), zero.dtype)
+        process, sensor = split(key)
+        kicks = jnp.exp(self.closure.noise) * normal(process, (_STEPS, 4))
 
         def substep(k: Any, carry: Any) -> Any:
             (n, R, P), total = carry

@@ -153,7 +153,7 @@ def synthetic(theory, replays=16):
         levels[k, 4 + 3 * k :, 0], levels[k, 20:, 0], levels[k, 10 + k :, 1] = 0.9, 0.2, 0.7
     keys = jax.random.split(jax.random.key(7), 4)
     blocks = block_statistics(replay(theory, jnp.asarray(levels), NO_HISTORY, keys, replays), 8)
-    return fit._Data(jnp.asarray(levels), blocks, jnp.ones((4, 4)), jnp.ones(2))
+    return fit.FitData(jnp.asarray(levels), blocks, jnp.ones((4, 4)), jnp.ones(2))
 
 
 def hand_prior(god, low=0.05, high=1.0):
@@ -219,7 +219,7 @@ def test_the_loss_is_a_proper_score(god):
         theory = eqx.tree_at(lambda t: t.closure.rate, god, jnp.log(jnp.float32(factor)))
         groups = ("closure",)
         free, fixed = eqx.partition(theory, fit._mask(theory, groups))
-        return float(fit._loss(free, fixed, data, jax.random.key(1), 8))
+        return float(fit.fit_loss(free, fixed, data, jax.random.key(1), 8))
 
     losses = {factor: loss(factor) for factor in (0.6, 0.8, 1.0, 1.25, 1.6)}
     assert min(losses, key=losses.get) == 1.0
@@ -380,7 +380,7 @@ TICKS = 64
 @eqx.filter_jit
 def _gradients(theory, data, key):
     free, fixed = eqx.partition(theory, fit._mask(theory, ("law", "ports", "closure")))
-    return jax.value_and_grad(fit._loss)(free, fixed, data, key, 16)
+    return jax.value_and_grad(fit.fit_loss)(free, fixed, data, key, 16)
 
 
 def grammar_data(instance):
@@ -393,7 +393,7 @@ def grammar_data(instance):
     middle = instance.gauge.offset + 0.5 * instance.gauge.gain
     blocks = np.broadcast_to(np.stack([middle, np.full_like(middle, 0.1)], -1), (2, 3, 4, len(middle), 2))
     arrays = (levels, blocks, np.ones((2, 4)), np.ones(len(middle)))
-    return fit._Data(*(jnp.asarray(np.asarray(x, np.float32)) for x in arrays))
+    return fit.FitData(*(jnp.asarray(np.asarray(x, np.float32)) for x in arrays))
 
 
 @every_theory

@@ -1,5 +1,7 @@
 """Derivatives of ensemble statistics: against central differences, in both modes, never silently zero."""
 
+from typing import Any, NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +11,7 @@ from experiments.validation.runs import Run
 from experiments.validation.steps import SLOPE, slope_error
 from simworlds.catalogue import load, worlds
 from simworlds.errors import InvalidRequest, UnsupportedLaw
-from simworlds.gradients import window_statistics
+from simworlds.gradients import FORWARD_UP_TO, MODES, mode_for, value_and_grad, window_statistics
 from simworlds.integrate import advance, begin
 from simworlds.keys import Noise, Words, binomial_from, key_for, poisson_from
 
@@ -39,19 +41,108 @@ def test_a_wrong_derivative_would_be_seen(monkeypatch):
     assert slope_error(load("C2"), ticks=8) > 100 * SLOPE
 
 
-def test_reverse_mode_is_forward_mode(x64):
-    world = load("C2")
+def some_levels(world, ticks=4):
+    return jnp.tile(jnp.asarray(world.rest), (ticks, 1))
+
+
+@pytest.mark.parametrize(
+    "world",
+    [load("C2"), pytest.param(load("B4").relaxed(), marks=pytest.mark.validation)],
+    ids=["C2", "B4 relaxed"],
+)
+def test_both_modes_are_the_slope_of_central_differences(world, x64):
     params = jax.tree.map(jnp.float64, world.instance(0, redraws=0).params)
-    levels = jnp.tile(jnp.asarray(world.rest), (8, 1))
+    levels, name = some_levels(world), params._fields[0]
+    shape = jnp.shape(getattr(params, name))
 
-    def figure(params, levels):
-        return window_statistics(world, params, levels, (2, 8)).mean[0, 0]
+    @jax.jit
+    def figure(free):
+        factor, offset = free["factor"], free["offset"]
+        changed = params._replace(**{name: getattr(params, name) * factor * jnp.ones(shape)})
+        found = window_statistics(world, changed, levels + offset[None], (1, 4))
+        return jnp.sum(found.mean) + jnp.sum(found.sd)
 
-    reverse = jax.jit(jax.grad(figure, argnums=(0, 1)))(params, levels)
-    forward = jax.jit(jax.jacfwd(figure, argnums=(0, 1)))(params, levels)
-    for a, b in zip(jax.tree.leaves(reverse), jax.tree.leaves(forward), strict=True):
+    free = {"factor": jnp.float64(1.0), "offset": jnp.zeros(levels.shape[1])}
+    found = {mode: jax.jit(value_and_grad(figure, mode=mode))(free) for mode in ("forward", "reverse")}
+    for value, gradient in found.values():
+        assert float(value) == pytest.approx(float(figure(free)), rel=1e-12)
+        for k in range(levels.shape[1]):
+            step = 1e-6 * jnp.eye(levels.shape[1])[k]
+            apart = [figure(free | {"offset": free["offset"] + sign * step}) for sign in (1, -1)]
+            slope = float(apart[0] - apart[1]) / 2e-6
+            assert float(gradient["offset"][k]) == pytest.approx(slope, rel=1e-5, abs=1e-7)
+        assert float(jnp.abs(gradient["offset"]).max()) > 1e-3
+    for a, b in zip(*(jax.tree.leaves(gradient) for _, gradient in found.values()), strict=True):
         assert np.asarray(a) == pytest.approx(np.asarray(b), rel=1e-9, abs=1e-12)
-    assert np.abs(np.asarray(reverse[1])).max() > 0
+
+
+class TestRule:
+    FREE = NamedTuple("Free", [("a", Any), ("b", Any)])(jnp.float32(2.0), jnp.arange(3.0))
+
+    @staticmethod
+    def loss(free, scale=1.0):
+        return scale * (free.a**2 + jnp.sum(free.b * free.a))
+
+    @pytest.mark.parametrize(
+        ("options", "mode"),
+        [
+            ({}, "forward"),
+            ({"forward_up_to": 4}, "forward"),
+            ({"forward_up_to": 3}, "reverse"),
+            ({"forward_up_to": 0}, "reverse"),
+            ({"mode": "forward", "forward_up_to": 0}, "forward"),
+            ({"mode": "reverse"}, "reverse"),
+            ({"trajectories": 64}, "forward"),
+            ({"trajectories": 65}, "reverse"),
+            ({"mode": "forward", "trajectories": 65}, "forward"),
+        ],
+    )
+    def test_the_number_of_free_numbers_decides_unless_told(self, options, mode):
+        """Reverse mode turns a scan over; forward mode leaves it as it is."""
+
+        def walk(free):
+            return jax.lax.scan(lambda x, b: (x * b, None), free.a, free.b)[0]
+
+        if "mode" not in options:
+            assert mode_for(self.FREE, **options) == mode
+        text = str(jax.make_jaxpr(value_and_grad(walk, **options))(self.FREE))
+        assert ("reverse=True" in text) == (mode == "reverse")
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_gradient_is_a_tree_like_the_first_argument(self, mode):
+        value, gradient = value_and_grad(self.loss, mode=mode)(self.FREE, 2.0)
+        assert float(value) == pytest.approx(2 * (4 + 6))
+        assert float(gradient.a) == pytest.approx(2 * (4 + 3))
+        np.testing.assert_allclose(gradient.b, [4, 4, 4])
+
+    def test_the_rule_is_the_stated_one(self):
+        assert mode_for(jnp.zeros(FORWARD_UP_TO)) == "forward"
+        assert mode_for(jnp.zeros(FORWARD_UP_TO + 1)) == "reverse"
+        assert mode_for(jnp.zeros(1), 10**6) == "forward"
+        assert mode_for(jnp.zeros(2), 10**6) == "reverse"
+
+    def test_nothing_to_differentiate_gives_the_value(self):
+        assert value_and_grad(lambda free: jnp.float32(3.0))(()) == (3.0, ())
+
+    def test_random_numbers_are_drawn_once_in_forward_mode(self):
+        def noisy(x):
+            return jnp.sum(x) * jnp.sum(jax.random.normal(jax.random.key(0), (16,)))
+
+        text = jax.jit(value_and_grad(noisy, mode="forward")).lower(jnp.ones(4)).as_text()
+        assert "tensor<16xf32>" in text
+        assert "tensor<4x16xf32>" not in text
+
+    def test_bad_arguments_are_refused(self):
+        with pytest.raises(
+            InvalidRequest, match="`mode` must be one of auto, forward, reverse, but is 'sideways'"
+        ):
+            value_and_grad(self.loss, mode="sideways")
+        with pytest.raises(InvalidRequest, match="`trajectories` must be at least 1, but is 0"):
+            value_and_grad(self.loss, trajectories=0)
+        with pytest.raises(InvalidRequest, match="`forward_up_to` must be at least 0, but is -1"):
+            value_and_grad(self.loss, forward_up_to=-1)
+        with pytest.raises(InvalidRequest, match="free numbers must be floats, but there is a leaf of int32"):
+            value_and_grad(jnp.sum)(jnp.arange(3))
 
 
 class TestJumps:
