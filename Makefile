@@ -11,7 +11,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--generate-hashes --no-header --no-emit-index-url --no-emit-find-links
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check validate lock clean
+.PHONY: help demo test check validate bench lock clean
 
 help: ## show this page
 	@echo 'simworlds: simulated worlds with hidden laws. Start with:'
@@ -52,6 +52,9 @@ check: .venv/.dev ## lint, format, types and the rules between the packages
 validate: .venv/.dev ## hold all worlds against published values, then the long tests
 	$(BIN)/simworlds validate $(ARGS)
 	$(BIN)/pytest $(PARALLEL) -m validation --deselect tests/experiments/test_validation_checks.py
+
+bench: .venv/.dev ## measure speed against named rivals (ARGS=--quick: under two minutes) into runs/bench
+	$(BIN)/simworlds bench --out runs/bench $(ARGS)
 
 lock: $(UV) ## resolve both locks anew; ARGS=--upgrade also moves the pins forward
 	$(COMPILE) --output-file requirements.lock $(ARGS)
