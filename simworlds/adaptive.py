@@ -16,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simworlds.compiled import WIDE
 from simworlds.ensemble import Askable, Progress, Request, Statistics, check_clones, check_requests
 from simworlds.errors import Diverged, InvalidRequest, UnsupportedLaw
 from simworlds.integrate import begin
@@ -159,7 +158,7 @@ def _mesh() -> Mesh:
     return Mesh(np.array(jax.local_devices()), ("queue",))
 
 
-@partial(jax.jit, static_argnums=(0, 1), compiler_options=WIDE)
+@partial(jax.jit, static_argnums=(0, 1))
 def _run(
     world: Any, lanes: int, params: Any, gauge: Gauge, tolerance: Tolerance, plan: _Plan, chunk: _Chunk
 ) -> Any:

@@ -17,7 +17,6 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
-from simworlds.compiled import WIDE
 from simworlds.errors import InvalidRequest
 from simworlds.exact import (
     Outcome,
@@ -156,7 +155,7 @@ def mesh() -> Mesh:
     return Mesh(np.array(jax.local_devices()), ("chunk",))
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2), compiler_options=WIDE)
+@partial(jax.jit, static_argnums=(0, 1, 2))
 def _run_chunks(
     process: Process, lanes: int, steps: int, data: Any, role: Words, grid: Any, first: Any, counts: Any
 ) -> Any:

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from simworlds.compiled import WIDE, as_one
 from simworlds.integrate import advance, begin
 from simworlds.keys import Noise, Words, clone_words
 from simworlds.ports import Gauge
@@ -58,8 +57,9 @@ class Welford(NamedTuple):
     def add(self, values: Sequence[Any], counted: Any) -> "Welford":
         """With one more value of each sensor, if it counts."""
         count = self.count + counted
-        share = jnp.where(counted, 1 / jnp.maximum(count, 1), 0)
-        steps = [value - mean for value, mean in zip(values, self.mean, strict=True)]
+        share = 1 / jnp.maximum(count, 1)
+        # Behind a protocol's end values may be infinite, so they are left out before they meet a factor of 0.
+        steps = [jnp.where(counted, value - mean, 0) for value, mean in zip(values, self.mean, strict=True)]
         mean = tuple(mean + step * share for mean, step in zip(self.mean, steps, strict=True))
         more = [step * (value - now) for step, value, now in zip(steps, values, mean, strict=True)]
         square = tuple(q + jnp.where(counted, m, 0) for q, m in zip(self.square, more, strict=True))
@@ -183,12 +183,12 @@ def _mesh() -> Mesh:
     return Mesh(np.array(jax.local_devices()), ("chunk",))
 
 
-@partial(jax.jit, static_argnums=(0, 1), compiler_options=WIDE)
+@partial(jax.jit, static_argnums=(0, 1))
 def run_round(world: Any, store: bool, chunks: Chunk) -> Outcome:
     """Run one chunk on each device; the trees' arrays have a first axis of devices."""
 
     def local(chunks: Chunk) -> Outcome:
-        outcome = as_one(partial(_run, world, store), jax.tree.map(lambda x: x[0], chunks))
+        outcome = _run(world, store, jax.tree.map(lambda x: x[0], chunks))
         return jax.tree.map(lambda x: x[None], outcome)
 
     return jax.shard_map(local, mesh=_mesh(), in_specs=_CHUNKS, out_specs=_CHUNKS, check_vma=False)(chunks)

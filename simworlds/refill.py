@@ -11,8 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from simworlds.compiled import as_one
-
 
 class _Lanes(NamedTuple):
     """Where the lanes stand between two passes."""
@@ -75,7 +73,7 @@ def refill(
         return jnp.any(at.number < jobs)
 
     def one_pass(at: _Lanes) -> _Lanes:
-        carried = as_one(advance, at.carried)
+        carried = advance(at.carried)
         due = due_all(carried) & (at.number < jobs)
         # A lane with nothing to hand in writes behind the end, where nothing is kept.
         place = jnp.where(due, at.number * rows + at.row, room * rows)

@@ -1,14 +1,21 @@
-"""How JAX runs, settled before it is imported: a device a core, and a compilation cache that lasts."""
+"""How JAX runs, settled before it is imported: a device a core, code for speed, a cache that lasts."""
 
 import os
 import sys
 import warnings
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from simworlds.errors import InvalidRequest
 from simworlds.store import default_home
 
 _DEVICES = "--xla_force_host_platform_device_count"
+# By itself XLA dispatches the operations of a loop one by one, which takes longer than to compute them where
+# arrays are small, unless the loop is as small as 1 KiB. This makes one function of every loop that can be one.
+_ONE_FUNCTION = ("--xla_backend_extra_options", "xla_cpu_small_while_loop_byte_threshold=10000000")
+# By itself it takes half the width of registers of 512 bits. A flag that XLA does not know ends the process, so
+# this one is for the versions that it was tried with.
+_WIDE, _TRIED = ("--xla_cpu_prefer_vector_width", "512"), ("0.10.",)
 
 
 def usable_cores() -> int:
@@ -24,8 +31,15 @@ def compilation_cache() -> Path:
     return Path(named) if named else default_home() / "xla"
 
 
+def _tried() -> bool:
+    try:
+        return version("jaxlib").startswith(_TRIED)
+    except PackageNotFoundError:
+        return False
+
+
 def start_jax(devices: int | None = None) -> None:
-    """Let ensembles use every core, and keep compiled programs for the next process.
+    """Let ensembles use every core, compile for speed, and keep compiled programs for the next process.
 
     The command line does this by itself; a script or a notebook calls it first. It sets environment variables
     (``XLA_FLAGS``, ``JAX_COMPILATION_CACHE_DIR`` and two more of the cache); what the user has set stays.
@@ -45,9 +59,11 @@ def start_jax(devices: int | None = None) -> None:
     folder = compilation_cache()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # one that is named may lie in a bucket
         folder.mkdir(parents=True, exist_ok=True)
-    flags = os.environ.get("XLA_FLAGS", "")
-    if _DEVICES not in flags:
-        os.environ["XLA_FLAGS"] = f"{flags} {_DEVICES}={devices or usable_cores()}".strip()
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    given = {flag.partition("=")[0] for flag in flags}
+    wanted = [(_DEVICES, str(devices or usable_cores())), _ONE_FUNCTION, *([_WIDE] if _tried() else [])]
+    flags += [f"{name}={value}" for name, value in wanted if name not in given]
+    os.environ["XLA_FLAGS"] = " ".join(flags)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")

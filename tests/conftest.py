@@ -16,10 +16,13 @@ from jaxtyping import install_import_hook
 
 assert "jax" not in sys.modules, "JAX was imported before tests/conftest.py could configure it"
 
-DEVICES = "--xla_force_host_platform_device_count"
+FLAGS = (
+    "--xla_force_host_platform_device_count=2",
+    "--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold=10000000",
+    "--xla_cpu_prefer_vector_width=512",
+)  # as `simworlds.start_jax(2)` sets them
 flags = os.environ.get("XLA_FLAGS", "")
-if DEVICES not in flags:
-    os.environ["XLA_FLAGS"] = f"{flags} {DEVICES}=2".strip()
+os.environ["XLA_FLAGS"] = " ".join([*flags.split(), *(f for f in FLAGS if f.partition("=")[0] not in flags)])
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["JAX_NUMPY_RANK_PROMOTION"] = "raise"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parents[1] / ".cache" / "xla-tests")

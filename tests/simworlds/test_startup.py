@@ -58,3 +58,17 @@ def test_it_comes_too_late_once_jax_is_imported():
 def test_devices_are_a_whole_number(devices):
     with pytest.raises(InvalidRequest, match="`devices` must be a whole number of at least 1"):
         simworlds.start_jax(devices)
+
+
+def test_tests_compile_as_the_command_line_does(tmp_path):
+    probe = "import os, simworlds; simworlds.start_jax(2); print(os.environ['XLA_FLAGS'])"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "XLA_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", probe],
+        env=kept | {"SIMWORLDS_HOME": str(tmp_path)},
+        cwd=os.path.dirname(os.path.dirname(os.path.abspath(simworlds.__file__))),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.split()) == set(os.environ["XLA_FLAGS"].split())
