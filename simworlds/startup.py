@@ -11,10 +11,10 @@ from simworlds.store import default_home
 
 _DEVICES = "--xla_force_host_platform_device_count"
 # By itself XLA dispatches the operations of a loop one by one, which takes longer than to compute them where
-# arrays are small, unless the loop is as small as 1 KiB. This makes one function of every loop that can be one.
+# arrays are small. This makes one function of every loop that can be one, not only of those below 1 KiB.
 _ONE_FUNCTION = ("--xla_backend_extra_options", "xla_cpu_small_while_loop_byte_threshold=10000000")
-# By itself it takes half the width of registers of 512 bits. A flag that XLA does not know ends the process, so
-# this one is for the versions that it was tried with.
+# By itself it takes half the width of registers of 512 bits. A flag that XLA does not know ends the process,
+# so this one is for the versions that it was tried with.
 _WIDE, _TRIED = ("--xla_cpu_prefer_vector_width", "512"), ("0.10.",)
 
 
