@@ -72,7 +72,7 @@ def _refuse(error: OSError) -> None:
 
 # XLA's own files lie in the compilation cache where a user lets it keep them there.
 _COMPILED = re.compile(
-    r"\.lockfile|[^/]+-(cache|atime)|xla_gpu_kernel_cache_file|xla_gpu_per_fusion_autotune_cache_dir/.+"
+    r"\.lockfile|[^/]+-[0-9a-f]{64}-(cache|atime)|xla_gpu_kernel_cache_file|xla_gpu_per_fusion_autotune_cache_dir/.+"
 )
 _FIGURES = re.compile(r"[0-9a-f]{2}/[0-9a-f]{64}\.(npz|json)(\.\w+\.part)?")
 
@@ -131,10 +131,10 @@ def run_clear(options: argparse.Namespace) -> None:
         rows.append(cache.describe(mine))
         for path in mine:
             path.unlink(missing_ok=True)
-        for top, _, _ in os.walk(cache.folder, topdown=False):
-            if Path(top) != cache.folder:
-                with suppress(OSError):  # a command that runs has put something there
-                    os.rmdir(top)
+        inner = {path.parent for path in mine} - {cache.folder}
+        for folder in sorted(inner, reverse=True):
+            with suppress(OSError):  # a command that runs has put something there
+                folder.rmdir()
     if options.json:
         print_json(rows)
         return

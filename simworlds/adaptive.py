@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
-from simworlds.ensemble import Askable, Progress, Request, Statistics, check_clones, check_requests
+from simworlds.ensemble import Askable, Progress, Request, Statistics, check_requests, check_run, requests_of
 from simworlds.errors import Diverged, InvalidRequest, UnsupportedLaw
 from simworlds.integrate import begin
 from simworlds.integrate.tsitouras import (
@@ -309,8 +309,8 @@ def measure_adaptive(
         raise UnsupportedLaw(
             f"world {world.id} is no ordinary differential equation; `measure` runs every world"
         )
-    check_clones(clones, first)
-    requests = [one.request("truth") for one in asked]
+    check_run(clones, first, dtype)
+    requests = requests_of(asked)
     check_requests(instance, requests, readout=True)
     _check_tolerance("rtol", rtol, 8 * float(np.finfo(dtype).eps))
     _check_tolerance("atol", atol, float(np.finfo(dtype).tiny))

@@ -16,7 +16,7 @@ import numpy as np
 from simworlds.errors import Diverged, InvalidRequest
 from simworlds.keys import Words, role_words
 from simworlds.lanes import NEVER, Chunk, Lanes, Outcome, Rounds, in_turn, width_of
-from simworlds.protocol import Protocol, held, is_whole
+from simworlds.protocol import Protocol, held, is_whole, shown
 
 Progress = Callable[[int], None]
 _MOST_CLONES = 2**24  # of a request, whose statistics are held in memory
@@ -218,11 +218,9 @@ def _run(
 
 def _refuse_divergence(instance: Any, request: np.ndarray, clone: np.ndarray, bad: np.ndarray) -> None:
     if np.any(bad != NEVER):
-        lane = int(np.argmin(bad))
-        raise Diverged(
-            f"world {instance.world.id}, seed {instance.seed}: "
-            f"clone {clone[lane]} of request {request[lane]} was no longer finite at tick {bad[lane]}"
-        )
+        k = int(np.argmin(bad))
+        who = f"world {instance.world.id}, seed {instance.seed}: clone {clone[k]} of request {request[k]}"
+        raise Diverged(f"{who} was no longer finite at tick {bad[k]}")
 
 
 def check_requests(instance: Any, requests: Sequence[Request], *, readout: bool) -> None:
@@ -243,6 +241,8 @@ def check_requests(instance: Any, requests: Sequence[Request], *, readout: bool)
             raise InvalidRequest(f"a protocol may last {horizon} ticks, but lasts {ticks}")
         if asked is None and readout:
             raise InvalidRequest("statistics need a readout in every request")
+        if asked and not all(map(is_whole, asked[:3])):
+            raise InvalidRequest(f"a readout's port and window are whole numbers, but are {asked[:3]}")
         if asked and not 0 <= asked.port < ports:
             raise InvalidRequest(f"a readout's port must be from 0 to {ports - 1}, but is {asked.port}")
         if asked and not (0 <= asked.start <= asked.stop - 2 and asked.stop <= ticks):
@@ -251,12 +251,32 @@ def check_requests(instance: Any, requests: Sequence[Request], *, readout: bool)
             )
 
 
-def check_clones(clones: Any, first: Any) -> None:
-    """Check a range of clones.
+def requests_of(asked: Sequence[Askable]) -> list[Request]:
+    """Contracts, on the clones of the truth, and requests as requests.
 
     Raises:
-        InvalidRequest: if it is empty, too long, or leaves the numbers from 0 to 2^32 - 1.
+        InvalidRequest: if it is no sequence of these.
     """
+    if not isinstance(asked, Sequence) or not all(isinstance(one, Askable) for one in asked):
+        raise InvalidRequest(f"contracts or requests are asked for in a sequence, but got {shown(asked)}")
+    return [one.request("truth") for one in asked]
+
+
+def check_run(clones: Any, first: Any, dtype: Any) -> None:
+    """Check a range of clones, and the dtype of a simulation.
+
+    Raises:
+        InvalidRequest: if the range is empty, too long, or leaves the numbers from 0 to 2^32 - 1; if the
+            dtype is neither float32 nor, within an x64 context, float64.
+    """
+    try:
+        name = np.dtype(dtype).name if dtype is not None else "None"
+    except TypeError:
+        name = shown(dtype)
+    if name not in ("float32", "float64"):
+        raise InvalidRequest(f"`dtype` must be float32 or float64, but is {name}")
+    if jax.dtypes.canonicalize_dtype(dtype) != dtype:
+        raise InvalidRequest("float64 needs 64-bit types: call within `with jax.enable_x64(True):`")
     if not is_whole(clones) or not 1 <= int(clones) <= _MOST_CLONES:
         raise InvalidRequest(f"`clones` must be a whole number from 1 to {_MOST_CLONES}, but is {clones!r}")
     if not is_whole(first) or not 0 <= int(first) <= 2**32 - int(clones):
@@ -291,19 +311,17 @@ def measure_each(
         InvalidRequest: before anything runs.
         Diverged: if a trajectory leaves the finite numbers.
     """
-    check_clones(clones, first)
+    check_run(clones, first, dtype)
     if len(instances) != len(asked) or len({instance.world for instance in instances}) > 1:
         raise InvalidRequest("`instances` must be of one family, and `asked` must hold requests for each")
-    wanted = [[one.request("truth") for one in requests] for requests in asked]
+    wanted = [requests_of(requests) for requests in asked]
     for instance, requests in zip(instances, wanted, strict=True):
         check_requests(instance, requests, readout=True)
     found = [
         Statistics(np.empty((len(requests), clones), dtype), np.empty((len(requests), clones), np.int32))
         for requests in wanted
     ]
-    readouts = [
-        np.array([request.readout for request in requests], int).reshape(-1, 4) for requests in wanted
-    ]
+    readouts = [np.array([one.readout for one in requests], int).reshape(-1, 4) for requests in wanted]
     options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
     for which, request, clone, outcome in _run(instances, wanted, clones, **options):
         lane, (port, _, _, sd) = np.arange(len(request)), readouts[which][request].T
@@ -337,7 +355,7 @@ def measure(
         InvalidRequest: before anything runs.
         Diverged: if a trajectory leaves the finite numbers; names world, seed, clone and tick.
     """
-    check_clones(clones, first)
+    check_run(clones, first, dtype)
     options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
     return measure_each([instance], [asked], clones, **options)[0]
 
@@ -356,8 +374,8 @@ def summarise(
 
     Arguments and errors are those of `measure`; of a readout only the window counts.
     """
-    check_clones(clones, first)
-    requests = [one.request("truth") for one in asked]
+    check_run(clones, first, dtype)
+    requests = requests_of(asked)
     check_requests(instance, requests, readout=True)
     shape = (len(requests), clones)
     mean, sd = (np.empty((*shape, len(instance.sensor_ports)), dtype) for _ in range(2))
@@ -385,8 +403,8 @@ def simulate(
     Arguments and errors are those of `measure`; readouts are ignored, and `Readings.branch` is that of the
     last tick.
     """
-    check_clones(clones, first)
-    requests = [one.request("truth") for one in asked]
+    check_run(clones, first, dtype)
+    requests = requests_of(asked)
     check_requests(instance, requests, readout=False)
     whole = [dataclasses.replace(request, readout=None) for request in requests]
     length = np.array([request.protocol.ticks for request in requests])

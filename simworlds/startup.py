@@ -10,6 +10,9 @@ from simworlds.errors import InvalidRequest
 from simworlds.store import default_home
 
 _DEVICES = "--xla_force_host_platform_device_count"
+# A program for one device goes through other passes of the compiler than one for several, and where loops are
+# made one function its last bits may differ.
+_FEWEST = 2
 # By itself XLA dispatches the operations of a loop one by one, which takes longer than to compute them where
 # arrays are small. This makes one function of every loop that can be one, not only of those below 1 KiB.
 _ONE_FUNCTION = ("--xla_backend_extra_options", "xla_cpu_small_while_loop_byte_threshold=10000000")
@@ -45,15 +48,18 @@ def start_jax(devices: int | None = None) -> None:
     (``XLA_FLAGS``, ``JAX_COMPILATION_CACHE_DIR`` and two more of the cache); what the user has set stays.
 
     Args:
-        devices: CPU devices that JAX is to show; as many as there are usable cores if None.
+        devices: CPU devices that JAX is to show, at least 2, so that all machines give the same last bits; as
+            many as there are usable cores if None.
 
     Raises:
         InvalidRequest: if JAX is imported already, which is when it reads its settings, or if `devices` is
-            not a whole number of at least 1.
+            not a whole number of at least 2.
         OSError: if the cache's folder cannot be made.
     """
-    if devices is not None and (isinstance(devices, bool) or not isinstance(devices, int) or devices < 1):
-        raise InvalidRequest(f"`devices` must be a whole number of at least 1, but is {devices!r}")
+    if devices is not None and (
+        isinstance(devices, bool) or not isinstance(devices, int) or devices < _FEWEST
+    ):
+        raise InvalidRequest(f"`devices` must be a whole number of at least {_FEWEST}, but is {devices!r}")
     if "jax" in sys.modules:
         raise InvalidRequest("`start_jax` must be called before anything imports JAX, but JAX is imported")
     folder = compilation_cache()
@@ -61,7 +67,11 @@ def start_jax(devices: int | None = None) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     flags = os.environ.get("XLA_FLAGS", "").split()
     given = {flag.partition("=")[0] for flag in flags}
-    wanted = [(_DEVICES, str(devices or usable_cores())), _ONE_FUNCTION, *([_WIDE] if _tried() else [])]
+    wanted = [
+        (_DEVICES, str(devices or max(_FEWEST, usable_cores()))),
+        _ONE_FUNCTION,
+        *([_WIDE] if _tried() else []),
+    ]
     flags += [f"{name}={value}" for name, value in wanted if name not in given]
     os.environ["XLA_FLAGS"] = " ".join(flags)
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(folder))

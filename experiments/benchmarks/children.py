@@ -45,7 +45,11 @@ def run_command(arguments: Sequence[str], environment: Mapping[str, str] | None 
 
 
 def run_script(
-    script: str, *arguments: str, devices: int = 0, environment: Mapping[str, str] | None = None
+    script: str,
+    *arguments: str,
+    devices: int = 0,
+    plain: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Any:
     """Run a script that prints JSON last; returns what it printed.
 
@@ -53,10 +57,12 @@ def run_script(
         script: the source.
         *arguments: its arguments.
         devices: host devices that it sees; 0 leaves them as they are here.
+        plain: with `devices`, leave out all other XLA flags.
         environment: further variables to set.
     """
     variables = dict(environment or {})
     if devices:
-        kept = [flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag]
+        flags = [] if plain else os.environ.get("XLA_FLAGS", "").split()
+        kept = [flag for flag in flags if "device_count" not in flag]
         variables["XLA_FLAGS"] = " ".join([*kept, f"--xla_force_host_platform_device_count={devices}"])
     return json.loads(run_command(["-c", script, *arguments], variables).out.splitlines()[-1])

@@ -1,4 +1,7 @@
-"""Many devices and any chunking: the same bits on 1, 2 and 4 forced CPU devices."""
+"""Many devices and any chunking: the same bits on 1, 2 and 4 forced CPU devices.
+
+With the compiler flags of `start_jax` from 2 devices on, which is the fewest that it sets.
+"""
 
 from experiments.benchmarks.children import run_script
 from experiments.benchmarks.harness import Row, Tell
@@ -29,38 +32,40 @@ print(json.dumps({"devices": len(jax.devices()), "digests": digests}))
 """
 
 
-def digests(devices: int, worlds: str, lanes: int = 0) -> dict[str, str]:
+def digests(devices: int, worlds: str, *, lanes: int = 0, plain: bool = False) -> dict[str, str]:
     """A digest of each world's statistics on some devices, in its own chunk width or in another.
 
     Raises:
         RuntimeError: if the process did not see as many devices as it was to.
     """
-    found = run_script(SCRIPT, str(lanes), worlds, devices=devices)
+    found = run_script(SCRIPT, str(lanes), worlds, devices=devices, plain=plain)
     if found["devices"] != devices:
         raise RuntimeError(f"{devices} devices were asked for, but there are {found['devices']}")
     return found["digests"]
 
 
 def rows(quick: bool, tell: Tell) -> list[Row]:
-    """How many digests differ from that of one device."""
+    """How many digests differ, of programs compiled as `start_jax` has it and as JAX does by itself."""
     worlds = "C2" if quick else "C2,B2,A4,B1,D1"
-    found = {}
-    for devices, lanes in ((1, 0), (2, 0), (4, 0), (2, 96)):
-        tell(f"devices: {devices}" + (f", chunks of {lanes}" if lanes else ""))
-        found[f"{devices} devices" + (f", chunks of {lanes}" if lanes else "")] = digests(
-            devices, worlds, lanes
+    made = []
+    for plain, counts in ((False, (2, 4)), (True, (1, 2, 4))):
+        found = {}
+        for devices, lanes in (*((count, 0) for count in counts), (2, 96)):
+            name = f"{devices} devices" + (f", chunks of {lanes}" if lanes else "")
+            tell(f"devices: {name}")
+            found[name] = digests(devices, worlds, lanes=lanes, plain=plain)
+        first, *others = found.values()
+        differing = sum(other[name] != first[name] for other in others for name in first)
+        how = "plain JAX" if plain else "start_jax"
+        made.append(
+            Row(
+                f"{' and '.join(map(str, counts))} devices, other chunks ({how})",
+                "bit-equal" if differing == 0 else f"{differing} digests differ",
+                "bit-equal",
+                float(differing),
+                0.0,
+                detail=found,
+                note=f"worlds {worlds}, 300 clones, two protocols",
+            )
         )
-    first, *others = found.values()
-    differing = sum(other[name] != first[name] for other in others for name in first)
-    figure = "bit-equal" if differing == 0 else f"{differing} digests differ"
-    return [
-        Row(
-            "statistics on 1, 2 and 4 devices, and in other chunks",
-            figure,
-            "bit-equal",
-            float(differing),
-            0.0,
-            detail=found,
-            note=f"worlds {worlds}, 300 clones, two protocols",
-        )
-    ]
+    return made

@@ -13,6 +13,9 @@ from experiments.cache_command import caches
 from simworlds.store import Store
 
 
+HASH = "0a1b" * 16
+
+
 @pytest.fixture
 def home(monkeypatch, tmp_path):
     """A home of its own with two compiled programs and one figure."""
@@ -20,7 +23,7 @@ def home(monkeypatch, tmp_path):
     monkeypatch.setenv("SIMWORLDS_HOME", str(folder))
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     (folder / "xla").mkdir(parents=True)
-    for name in ("jit_f-0a1b-cache", "jit_f-0a1b-atime", "jit_g-ff00-cache", ".lockfile"):
+    for name in (f"jit_f-{HASH}-cache", f"jit_f-{HASH}-atime", f"jit_g-{HASH}-cache", ".lockfile"):
         (folder / "xla" / name).write_bytes(b"x" * 100)
     Store().put({"kind": "test"}, {"values": np.arange(4)})
     return folder
@@ -127,7 +130,7 @@ class TestClear:
         assert [row["entries"] for row in machine("clear")] == [0, 0]
 
     @pytest.mark.parametrize(
-        "place", ["xla/thesis.tex", "xla/deep/jit_f-cache", "store/notes", "store/ab/x.npz"]
+        "place", ["xla/thesis.tex", "xla/pip-cache", "xla/deep/jit_f-cache", "store/notes", "store/ab/x.npz"]
     )
     def test_removes_nothing_where_a_folder_holds_something_else(self, cli, home, place):
         (home / place).parent.mkdir(parents=True, exist_ok=True)
@@ -141,11 +144,11 @@ class TestClear:
 
     def test_follows_no_link_out_of_the_folder(self, machine, cli, home, tmp_path):
         (tmp_path / "outside").mkdir()
-        (tmp_path / "outside" / "jit_h-cache").write_text("mine")
-        (home / "xla" / "jit_link-cache").symlink_to(tmp_path / "outside", target_is_directory=True)
+        (tmp_path / "outside" / f"jit_h-{HASH}-cache").write_text("mine")
+        (home / "xla" / f"jit_link-{HASH}-cache").symlink_to(tmp_path / "outside", target_is_directory=True)
         machine("clear", "--compiled")
-        assert not (home / "xla" / "jit_link-cache").is_symlink()
-        assert (tmp_path / "outside" / "jit_h-cache").read_text() == "mine"
+        assert not (home / "xla" / f"jit_link-{HASH}-cache").is_symlink()
+        assert (tmp_path / "outside" / f"jit_h-{HASH}-cache").read_text() == "mine"
 
     def test_leaves_a_figure_to_be_computed_again(self, machine, home):
         store, address = Store(), {"kind": "test"}

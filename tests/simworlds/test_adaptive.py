@@ -343,7 +343,7 @@ print(json.dumps([len(jax.devices()), hashlib.sha256(values.tobytes()).hexdigest
 """
 
 
-@pytest.mark.parametrize("devices", [1, pytest.param(4, marks=pytest.mark.validation)])
+@pytest.mark.parametrize("devices", [3, pytest.param(4, marks=pytest.mark.validation)])
 def test_the_number_of_devices_changes_no_bit(run, devices):
     kept = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
     flags = " ".join([*kept, f"--xla_force_host_platform_device_count={devices}"])

@@ -302,8 +302,9 @@ print(json.dumps(found))
 """
 
 
-def digests_on(devices):
-    kept = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag]
+def digests_on(devices, *, plain=False):
+    """Digests on some devices, compiled as `start_jax` has it or as JAX does by itself."""
+    kept = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag and not plain]
     flags = " ".join([*kept, f"--xla_force_host_platform_device_count={devices}"])
     root = os.path.dirname(os.path.dirname(os.path.abspath(ensemble.__file__)))
     done = subprocess.run(
@@ -316,10 +317,11 @@ def digests_on(devices):
     return json.loads(done.stdout)
 
 
-def test_the_number_of_devices_changes_no_bit():
-    found = [digests_on(devices) for devices in (1, 2, 4)]
-    assert [digests.pop("devices") for digests in found] == [1, 2, 4]
-    assert found[0] == found[1] == found[2]
+@pytest.mark.parametrize(("plain", "counts"), [(False, (2, 4)), (True, (1, 2, 4))])
+def test_the_number_of_devices_changes_no_bit(plain, counts):
+    found = [digests_on(devices, plain=plain) for devices in counts]
+    assert tuple(digests.pop("devices") for digests in found) == counts
+    assert all(digests == found[0] for digests in found)
 
 
 def test_nothing_compiles_again_for_another_seed_protocol_window_channel_or_clones(run):

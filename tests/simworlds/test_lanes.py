@@ -101,6 +101,32 @@ def test_instances_of_two_families_are_refused(contests):
         summarise(contests[0], [Request(Protocol((Segment(9, {}),)), ("none",))], 3)
 
 
+@pytest.mark.parametrize("dtype", [None, "abc", np.int32, np.float16, np.complex64, 3])
+def test_a_simulation_runs_in_single_or_double_precision(contests, dtype):
+    for function in (measure, summarise, simulate):
+        with pytest.raises(InvalidRequest, match="`dtype` must be float32 or float64, but is"):
+            function(contests[0], [request_of(9)], 2, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.dtype(np.float64), "float64"])
+def test_double_precision_is_never_single_in_disguise(contests, dtype):
+    with pytest.raises(InvalidRequest, match="call within `with jax.enable_x64"):
+        measure(contests[0], [request_of(9)], 2, dtype=dtype)
+
+
+def test_single_precision_may_be_named_in_three_ways(contests):
+    whole = measure(contests[0], [request_of(9)], 2)
+    for dtype in (np.dtype(np.float32), "float32"):
+        same(measure(contests[0], [request_of(9)], 2, dtype=dtype), whole)
+
+
+@pytest.mark.parametrize("readout", [(0.5, 0, 9), (0, 1.5, 9), (0, 0, 8.0), (True, 0, 9)])
+def test_a_readout_is_of_whole_numbers(contests, readout):
+    request = Request(Protocol((Segment(9, {}),)), ("whole",), Readout(*readout, sd=False))
+    with pytest.raises(InvalidRequest, match="a readout's port and window are whole numbers, but are"):
+        measure(contests[0], [request], 2)
+
+
 def test_nothing_asked_is_answered_with_nothing(contests):
     assert measure(contests[0], [], 3).values.shape == (0, 3)
     assert summarise(contests[0], [], 3).mean.shape == (0, 3, 5)

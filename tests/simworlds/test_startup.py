@@ -38,7 +38,7 @@ def started(home, *arguments, **environment):
 
 def test_a_device_a_core_and_a_cache_in_the_home(tmp_path):
     found = started(tmp_path)
-    assert found == {"devices": usable_cores(), "cache": str(tmp_path / "xla")}
+    assert found == {"devices": max(2, usable_cores()), "cache": str(tmp_path / "xla")}
     assert list((tmp_path / "xla").iterdir()), "the program was not kept"
 
 
@@ -54,9 +54,9 @@ def test_it_comes_too_late_once_jax_is_imported():
         simworlds.start_jax()
 
 
-@pytest.mark.parametrize("devices", [0, -1, True])
+@pytest.mark.parametrize("devices", [0, 1, -1, True])
 def test_devices_are_a_whole_number(devices):
-    with pytest.raises(InvalidRequest, match="`devices` must be a whole number of at least 1"):
+    with pytest.raises(InvalidRequest, match="`devices` must be a whole number of at least 2"):
         simworlds.start_jax(devices)
 
 
