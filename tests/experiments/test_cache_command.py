@@ -12,7 +12,6 @@ import experiments
 from experiments.cache_command import caches
 from simworlds.store import Store
 
-
 HASH = "0a1b" * 16
 
 
