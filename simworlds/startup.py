@@ -10,8 +10,8 @@ from simworlds.errors import InvalidRequest
 from simworlds.store import default_home
 
 _DEVICES = "--xla_force_host_platform_device_count"
-# A program for one device goes through other passes of the compiler than one for several, and where loops are
-# made one function its last bits may differ.
+# A program for one device goes through other passes of the compiler than one for several, so that its last
+# bits may differ.
 _FEWEST = 2
 # By itself XLA dispatches the operations of a loop one by one, which takes longer than to compute them where
 # arrays are small. This makes one function of every loop that can be one, not only of those below 1 KiB.
