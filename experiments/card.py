@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import os
-import platform
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from experiments import plot
+from experiments.machine import processor
 from experiments.validation import report, steps
 from experiments.validation.check import Row
 from scoring.quantile import fair_floor
@@ -144,14 +144,7 @@ def law_text(world: World) -> str:
 
 def machine() -> str:
     """The processor and the number of cores, for figures that depend on them."""
-    name = platform.processor() or platform.machine()
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        models = [
-            line.split(":", 1)[1].strip() for line in cpuinfo.read_text().splitlines() if "model name" in line
-        ]
-        name = models[0] if models else name
-    return f"{name}, {os.cpu_count()} cores"
+    return f"{processor()}, {os.cpu_count()} cores"
 
 
 def _first(method: Any) -> str:

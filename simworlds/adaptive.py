@@ -8,15 +8,15 @@ the end of its protocol takes the next clone (`simworlds.refill`).
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 
-from simworlds.ensemble import Askable, Progress, Request, Statistics, check_requests, check_run, requests_of
+from simworlds.devices import on_each
+from simworlds.ensemble import Askable, Progress, Request, Statistics, check_run, checked, plan_of
 from simworlds.errors import Diverged, InvalidRequest, UnsupportedLaw
 from simworlds.integrate import begin
 from simworlds.integrate.tsitouras import (
@@ -29,10 +29,10 @@ from simworlds.integrate.tsitouras import (
     choose,
     next_tick,
 )
-from simworlds.keys import Noise, Words, bits, clone_words, normal_from, role_words
-from simworlds.lanes import Welford, in_turn
+from simworlds.keys import Noise, Words, bits, clone_words, normal_from
+from simworlds.lanes import Lanes, Welford, in_turn
 from simworlds.ports import Gauge
-from simworlds.protocol import held, is_number, shown
+from simworlds.protocol import is_number, shown
 from simworlds.refill import refill
 from simworlds.world import OdeWorld
 
@@ -47,15 +47,9 @@ LOOKS = 16  # such looks between two looks at the queue
 class _Plan(NamedTuple):
     """What the clones of a request share: arrays ``[request, ...]``."""
 
-    levels: Any  # [request, tick, drive]
-    ticks: Any
-    initial: Words
-    sensor: Words
+    lanes: Lanes
     port: Any
-    start: Any
-    stop: Any
     sd: Any
-    nudge: Any
 
 
 class _Task(NamedTuple):
@@ -128,15 +122,14 @@ def _begin(
     world: Any, params: Any, plan: _Plan, drives: Any, requests: Any, clones: Any, number: Any
 ) -> _Job:
     request, clone = requests[number], clones[number]
-    mine = jax.tree.map(lambda column: column[request], plan._replace(levels=()))
+    mine = jax.tree.map(lambda column: column[request], plan.lanes._replace(levels=()))
     noise = Noise(clone_words(mine.initial, clone), jnp.uint32(0))
     dtype = mine.nudge.dtype
     state = begin(world, params, noise, dtype, mine.nudge)
     drive = jax.tree.map(lambda table: table[request, 0], drives)
     none = jnp.int32(0)
-    task = _Task(
-        request, mine.ticks, clone_words(mine.sensor, clone), mine.port, mine.start, mine.stop, mine.sd
-    )
+    sensor, port, sd = clone_words(mine.sensor, clone), plan.port[request], plan.sd[request]
+    task = _Task(request, mine.ticks, sensor, port, mine.start, mine.stop, sd)
     return _Job(task, drive, begin_walk(world, params, drive, state), none, Welford.of(1, dtype), none)
 
 
@@ -153,73 +146,36 @@ class _Chunk(NamedTuple):
     jobs: Any
 
 
-@lru_cache
-def _mesh() -> Mesh:
-    return Mesh(np.array(jax.local_devices()), ("queue",))
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def _run(
     world: Any, lanes: int, params: Any, gauge: Gauge, tolerance: Tolerance, plan: _Plan, chunk: _Chunk
 ) -> Any:
     """Run a chunk, a queue on each device: values, branches, statuses and ticks ``[device, room]``."""
 
-    def step(params: Any, gauge: Gauge, tolerance: Tolerance, drives: Any, job: _Job) -> _Job:
-        def again(_: Any, walk: Walk) -> Walk:
-            return attempt(world, params, tolerance, job.drive, walk)
-
-        walk = jax.lax.fori_loop(0, ATTEMPTS, again, job.walk)
-        return _tick_end(world, params, gauge, drives, job._replace(walk=walk))
-
-    def local(params: Any, gauge: Gauge, tolerance: Tolerance, plan: _Plan, chunk: _Chunk) -> Any:
+    def local(whole: Any, chunk: _Chunk) -> Any:
+        params, gauge, tolerance, plan = whole
         # A table of physical values: in the loop, a gather would keep the map from being made in vectors.
-        drives = world.physical(jnp.moveaxis(plan.levels, -1, 0))
-        found = refill(
-            partial(_begin, world, params, plan, drives, chunk.requests[0], chunk.clones[0]),
-            partial(step, params, gauge, tolerance, drives),
+        drives = world.physical(jnp.moveaxis(plan.lanes.levels, -1, 0))
+
+        def step(job: _Job) -> _Job:
+            def again(_: Any, walk: Walk) -> Walk:
+                return attempt(world, params, tolerance, job.drive, walk)
+
+            walk = jax.lax.fori_loop(0, ATTEMPTS, again, job.walk)
+            return _tick_end(world, params, gauge, drives, job._replace(walk=walk))
+
+        return refill(
+            partial(_begin, world, params, plan, drives, chunk.requests, chunk.clones),
+            step,
             lambda job: (job.tick >= job.task.ticks) | (job.walk.status != Status.RUNNING),
             _result,
-            chunk.jobs[0],
+            chunk.jobs,
             lanes=lanes,
             steps=LOOKS,
-            room=chunk.requests.shape[1],
+            room=len(chunk.requests),
         )
-        return jax.tree.map(lambda x: x[None], found)
 
-    queue, whole = PartitionSpec("queue"), PartitionSpec()
-    return jax.shard_map(
-        local,
-        mesh=_mesh(),
-        in_specs=(whole, whole, whole, whole, queue),
-        out_specs=queue,
-        check_vma=False,
-    )(params, gauge, tolerance, plan, chunk)
-
-
-def _planned(instance: Any, requests: Sequence[Request], dtype: Any) -> _Plan:
-    """The plan of at most `PROTOCOLS` requests, padded to that many."""
-    world = instance.world
-    padded = [*requests, *([requests[-1]] * (PROTOCOLS - len(requests)))]
-    made = [instance.levels(request.protocol) for request in requests]
-    made += [made[-1]] * (PROTOCOLS - len(requests))
-
-    def words(role: str) -> Words:
-        keys = [role_words(world.id, instance.seed, role, *request.purpose) for request in requests]
-        keys += [keys[-1]] * (PROTOCOLS - len(requests))
-        return Words(np.array([key.high for key in keys]), np.array([key.low for key in keys]))
-
-    port, start, stop, sd = np.array([request.readout for request in padded], np.int32).T
-    return _Plan(
-        levels=np.stack([held(rows, world.horizon) for rows in made]).astype(dtype),
-        ticks=np.array([len(rows) for rows in made], np.int32),
-        initial=words("initial"),
-        sensor=words("sensor"),
-        port=port,
-        start=start,
-        stop=stop,
-        sd=sd.astype(bool),
-        nudge=np.array([request.nudge for request in padded], dtype),
-    )
+    return on_each(local, (params, gauge, tolerance, plan), chunk)
 
 
 class _Batch(NamedTuple):
@@ -232,18 +188,19 @@ class _Batch(NamedTuple):
 
 
 def _batches(
-    instance: Any, requests: Sequence[Request], clones: int, first: int, gauge: Gauge, tolerance: Tolerance
+    instance: Any, requests: Sequence[Request], clones: int, first: int, noise: bool, tolerance: Tolerance
 ) -> Iterator[_Batch]:
     """Start chunk after chunk."""
-    dtype = gauge.offset.dtype
-    devices, more = len(jax.local_devices()), 1 if jax.default_backend() == "cpu" else _ACCELERATOR
+    devices, more = jax.local_device_count(), 1 if jax.default_backend() == "cpu" else _ACCELERATOR
     lanes, room = LANES * more, ROOM * more
-    params = jax.tree.map(lambda x: np.asarray(x, dtype), instance.params)
     # Long protocols go first, so that no lane is left with a long one when a queue runs out.
     order = sorted(range(len(requests)), key=lambda k: -requests[k].protocol.ticks)
     for begin_at in range(0, len(order), PROTOCOLS):
         group = np.array(order[begin_at : begin_at + PROTOCOLS])
-        plan = _planned(instance, [requests[k] for k in group], dtype)
+        padded = [requests[k] for k in np.pad(group, (0, PROTOCOLS - len(group)), mode="edge")]
+        made = plan_of(instance, padded, noise, tolerance.rtol.dtype)
+        port, _, _, sd = np.array([request.readout for request in padded], np.int32).T
+        plan = _Plan(made.lanes, port, sd.astype(bool))
         total = len(group) * clones
         for at in range(0, total, devices * room):
             number = at + np.arange(devices * room)
@@ -254,7 +211,7 @@ def _batches(
             )
             jobs = np.sum(used, axis=1, dtype=np.int32)
             chunk = _Chunk(row.astype(np.int32), (clone + first).astype(np.uint32), jobs)
-            found = _run(instance.world, lanes, params, gauge, tolerance, plan, chunk)
+            found = _run(instance.world, lanes, made.params, made.gauge, tolerance, plan, chunk)
             yield _Batch(group[row], clone, used, found)
 
 
@@ -310,16 +267,13 @@ def measure_adaptive(
             f"world {world.id} is no ordinary differential equation; `measure` runs every world"
         )
     check_run(clones, first, dtype)
-    requests = requests_of(asked)
-    check_requests(instance, requests, readout=True)
+    requests = checked(instance, asked)
     _check_tolerance("rtol", rtol, 8 * float(np.finfo(dtype).eps))
     _check_tolerance("atol", atol, float(np.finfo(dtype).tiny))
-    source = instance.gauge if noise else instance.gauge.noise_free()
-    gauge = source._replace(**{k: np.asarray(getattr(source, k), dtype) for k in ("offset", "gain", "sigma")})
     tolerance = Tolerance(np.asarray(rtol, dtype), np.asarray(atol, dtype))
     values = np.empty((len(requests), clones), dtype)
     branch = np.empty((len(requests), clones), np.int32)
-    for batch in in_turn(_batches(instance, requests, clones, first, gauge, tolerance)):
+    for batch in in_turn(_batches(instance, requests, clones, first, noise, tolerance)):
         value, label, status, tick = (np.asarray(x)[batch.used] for x in batch.found)
         request, clone = batch.request[batch.used], batch.clone[batch.used]
         if np.any(status != Status.RUNNING):

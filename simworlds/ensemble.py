@@ -87,7 +87,7 @@ class Readings(NamedTuple):
     branch: np.ndarray
 
 
-class _Plan(NamedTuple):
+class Plan(NamedTuple):
     """Requests of an instance, in the dtype of the simulation."""
 
     instance: Any
@@ -103,7 +103,8 @@ class _Plan(NamedTuple):
         return Chunk(self.params, self.gauge, lanes, np.max(lanes.ticks))
 
 
-def _plan(instance: Any, requests: Sequence[Request], noise: bool, dtype: Any) -> _Plan:
+def plan_of(instance: Any, requests: Sequence[Request], noise: bool, dtype: Any) -> Plan:
+    """What requests ask of an instance, as the compiled programs take it."""
     world = instance.world
     made = [instance.levels(request.protocol) for request in requests]
     filled = [held(rows, world.horizon) for rows in made]
@@ -129,7 +130,7 @@ def _plan(instance: Any, requests: Sequence[Request], noise: bool, dtype: Any) -
     numbers = {k: np.asarray(getattr(gauge, k), dtype) for k in ("offset", "gain", "sigma")}
     params = jax.tree.map(lambda x: np.asarray(x, dtype), instance.params)
     order = np.argsort(-ticks, kind="stable")
-    return _Plan(instance, params, gauge._replace(**numbers), lanes, order)
+    return Plan(instance, params, gauge._replace(**numbers), lanes, order)
 
 
 class _Part(NamedTuple):
@@ -140,7 +141,7 @@ class _Part(NamedTuple):
     clone: np.ndarray  # [lane], from 0
 
 
-def _parts(plans: Sequence[_Plan], clones: int, width: int) -> Iterator[_Part]:
+def _parts(plans: Sequence[Plan], clones: int, width: int) -> Iterator[_Part]:
     for number, plan in enumerate(plans):
         lanes = len(plan.order) * clones
         for at in range(0, lanes, width):
@@ -148,7 +149,7 @@ def _parts(plans: Sequence[_Plan], clones: int, width: int) -> Iterator[_Part]:
             yield _Part(number, plan.order[place], clone)
 
 
-def _rounds(plans: Sequence[_Plan], clones: int, first: int, store: bool) -> Iterator[tuple[list, Outcome]]:
+def _rounds(plans: Sequence[Plan], clones: int, first: int, store: bool) -> Iterator[tuple[list, Outcome]]:
     """Start round after round; yields what each serves, and its outcome."""
     world = plans[0].instance.world
     width, devices = width_of(world), len(jax.local_devices())
@@ -200,7 +201,7 @@ def _run(
     store: bool = False,
 ) -> Iterator[_Done]:
     served = [k for k, requests in enumerate(asked) if requests]
-    plans = [_plan(instances[k], asked[k], noise, dtype) for k in served]
+    plans = [plan_of(instances[k], asked[k], noise, dtype) for k in served]
     if not plans:
         return
     for parts, outcome in in_turn(_rounds(plans, clones, first, store)):
@@ -223,17 +224,7 @@ def _refuse_divergence(instance: Any, request: np.ndarray, clone: np.ndarray, ba
         raise Diverged(f"{who} was no longer finite at tick {bad[k]}")
 
 
-def check_requests(instance: Any, requests: Sequence[Request], *, readout: bool) -> None:
-    """Check requests against an instance before anything runs.
-
-    Args:
-        instance: the instance.
-        requests: any number.
-        readout: whether each must have one.
-
-    Raises:
-        InvalidRequest: if a protocol or a readout is not one of the instance's.
-    """
+def _check_requests(instance: Any, requests: Sequence[Request], *, readout: bool) -> None:
     ports, horizon = len(instance.sensor_ports), instance.world.horizon
     for request in requests:
         asked, ticks = request.readout, request.protocol.ticks
@@ -249,17 +240,6 @@ def check_requests(instance: Any, requests: Sequence[Request], *, readout: bool)
             raise InvalidRequest(
                 f"a window must hold at least 2 ticks within 0..{ticks}, but is [{asked.start}, {asked.stop})"
             )
-
-
-def requests_of(asked: Sequence[Askable]) -> list[Request]:
-    """Contracts, on the clones of the truth, and requests as requests.
-
-    Raises:
-        InvalidRequest: if it is no sequence of these.
-    """
-    if not isinstance(asked, Sequence) or not all(isinstance(one, Askable) for one in asked):
-        raise InvalidRequest(f"contracts or requests are asked for in a sequence, but got {shown(asked)}")
-    return [one.request("truth") for one in asked]
 
 
 def check_run(clones: Any, first: Any, dtype: Any) -> None:
@@ -281,6 +261,24 @@ def check_run(clones: Any, first: Any, dtype: Any) -> None:
         raise InvalidRequest(f"`clones` must be a whole number from 1 to {_MOST_CLONES}, but is {clones!r}")
     if not is_whole(first) or not 0 <= int(first) <= 2**32 - int(clones):
         raise InvalidRequest(f"`first` must be a whole number from 0 to 2^32 less `clones`, but is {first!r}")
+
+
+def checked(instance: Any, asked: Sequence[Askable], *, readout: bool = True) -> list[Request]:
+    """Contracts, on the clones of the truth, and requests as requests, checked before anything runs.
+
+    Args:
+        instance: the instance.
+        asked: contracts or requests.
+        readout: whether each must have one.
+
+    Raises:
+        InvalidRequest: if it is no sequence of these, or a protocol or a readout is not the instance's.
+    """
+    if not isinstance(asked, Sequence) or not all(isinstance(one, Askable) for one in asked):
+        raise InvalidRequest(f"contracts or requests are asked for in a sequence, but got {shown(asked)}")
+    requests = [one.request("truth") for one in asked]
+    _check_requests(instance, requests, readout=readout)
+    return requests
 
 
 def measure_each(
@@ -314,16 +312,14 @@ def measure_each(
     check_run(clones, first, dtype)
     if len(instances) != len(asked) or len({instance.world for instance in instances}) > 1:
         raise InvalidRequest("`instances` must be of one family, and `asked` must hold requests for each")
-    wanted = [requests_of(requests) for requests in asked]
-    for instance, requests in zip(instances, wanted, strict=True):
-        check_requests(instance, requests, readout=True)
+    wanted = [checked(instance, mine) for instance, mine in zip(instances, asked, strict=True)]
     found = [
         Statistics(np.empty((len(requests), clones), dtype), np.empty((len(requests), clones), np.int32))
         for requests in wanted
     ]
     readouts = [np.array([one.readout for one in requests], int).reshape(-1, 4) for requests in wanted]
-    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
-    for which, request, clone, outcome in _run(instances, wanted, clones, **options):
+    runs = _run(instances, wanted, clones, first=first, noise=noise, dtype=dtype, progress=progress)
+    for which, request, clone, outcome in runs:
         lane, (port, _, _, sd) = np.arange(len(request)), readouts[which][request].T
         found[which].values[request, clone] = np.where(sd, outcome.sd[lane, port], outcome.mean[lane, port])
         found[which].branch[request, clone] = outcome.branch
@@ -356,8 +352,10 @@ def measure(
         Diverged: if a trajectory leaves the finite numbers; names world, seed, clone and tick.
     """
     check_run(clones, first, dtype)
-    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
-    return measure_each([instance], [asked], clones, **options)[0]
+    found = measure_each(
+        [instance], [asked], clones, first=first, noise=noise, dtype=dtype, progress=progress
+    )
+    return found[0]
 
 
 def summarise(
@@ -375,13 +373,12 @@ def summarise(
     Arguments and errors are those of `measure`; of a readout only the window counts.
     """
     check_run(clones, first, dtype)
-    requests = requests_of(asked)
-    check_requests(instance, requests, readout=True)
+    requests = checked(instance, asked)
     shape = (len(requests), clones)
     mean, sd = (np.empty((*shape, len(instance.sensor_ports)), dtype) for _ in range(2))
     found = Summary(mean, sd, np.empty(shape, np.int32))
-    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
-    for _, request, clone, outcome in _run([instance], [requests], clones, **options):
+    runs = _run([instance], [requests], clones, first=first, noise=noise, dtype=dtype, progress=progress)
+    for _, request, clone, outcome in runs:
         found.mean[request, clone] = outcome.mean
         found.sd[request, clone] = outcome.sd
         found.branch[request, clone] = outcome.branch
@@ -404,15 +401,16 @@ def simulate(
     last tick.
     """
     check_run(clones, first, dtype)
-    requests = requests_of(asked)
-    check_requests(instance, requests, readout=False)
+    requests = checked(instance, asked, readout=False)
     whole = [dataclasses.replace(request, readout=None) for request in requests]
     length = np.array([request.protocol.ticks for request in requests])
     longest = int(length.max(initial=0))
     values = np.full((len(requests), clones, longest, len(instance.sensor_ports)), np.nan, dtype)
     branch = np.empty((len(requests), clones), np.int32)
-    options: dict[str, Any] = {"first": first, "noise": noise, "dtype": dtype, "progress": progress}
-    for _, request, clone, outcome in _run([instance], [whole], clones, store=True, **options):
+    runs = _run(
+        [instance], [whole], clones, first=first, noise=noise, dtype=dtype, progress=progress, store=True
+    )
+    for _, request, clone, outcome in runs:
         rows = np.moveaxis(outcome.kept[:longest], 0, 1)
         beyond = np.arange(longest) >= length[request, None]
         values[request, clone] = np.where(beyond[..., None], np.nan, rows)

@@ -191,7 +191,7 @@ def never(counts: Any) -> Any:
     return jnp.asarray(False)
 
 
-def of_arrays(propensities: Propensities, changes: Any, stop: Stop, most: int) -> Reactions:
+def of_arrays(propensities: Propensities, stop: Stop, most: int, changes: Any) -> Reactions:
     """A law whose functions take arrays of counts ``[species]``."""
     return Reactions(
         lambda counts: list(propensities(jnp.stack(counts))),
@@ -202,7 +202,7 @@ def of_arrays(propensities: Propensities, changes: Any, stop: Stop, most: int) -
     )
 
 
-def of_world(law: JumpWorld, params: Any, state: Any, drive: Any, stop: Stop, most: int) -> Reactions:
+def of_world(law: JumpWorld, stop: Stop, most: int, params: Any, state: Any, drive: Any) -> Reactions:
     """A world's reactions under a constant drive, its continuous fields held as they are."""
 
     def propensities(counts: tuple[Any, ...]) -> Sequence[Any]:
@@ -242,7 +242,7 @@ def ssa_network(
         stop: from counts to whether the run ends there.
         max_events: after which the run ends unfinished.
     """
-    reactions = of_arrays(propensities, changes, stop, max_events)
+    reactions = of_arrays(propensities, stop, max_events, changes)
     return _outcome(reactions, jnp.asarray(counts), key, until)
 
 
@@ -272,5 +272,5 @@ def ssa(
         stop: from counts ``[species]`` to whether the run ends there.
         max_events: after which the run ends unfinished.
     """
-    reactions = of_world(law, params, state, drive, stop, max_events)
+    reactions = of_world(law, stop, max_events, params, state, drive)
     return _outcome(reactions, tuple(jnp.asarray(n) for n in state.n), key, until)

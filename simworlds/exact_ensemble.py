@@ -8,15 +8,15 @@ bit. They depend on i alone, not on how many runs there are, on lanes, on chunks
 import abc
 import dataclasses
 from collections.abc import Callable, Iterator
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
+from simworlds.devices import on_each
 from simworlds.errors import InvalidRequest
 from simworlds.exact import (
     Outcome,
@@ -133,7 +133,7 @@ def run_process(
         chunks = _run_chunks(process, width, steps, data, role, grid, first, counts)
         waiting.append((chunks, counts))
     parts = [
-        jax.tree.map(lambda x, k=k, n=n: np.asarray(x).reshape(devices, -1, *x.shape[1:])[k, :n], chunks)
+        jax.tree.map(lambda x, k=k, n=n: np.asarray(x)[k, :n], chunks)
         for chunks, counts in waiting
         for k, n in enumerate(counts)
     ]
@@ -149,25 +149,16 @@ def _rounds(runs: int, room: int, devices: int) -> Iterator[tuple[np.ndarray, np
         yield at[:-1].astype(np.uint32), np.diff(at).astype(np.int32)
 
 
-@lru_cache
-def mesh() -> Mesh:
-    """The devices of this process, each of which takes a chunk of runs."""
-    return Mesh(np.array(jax.local_devices()), ("chunk",))
-
-
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _run_chunks(
     process: Process, lanes: int, steps: int, data: Any, role: Words, grid: Any, first: Any, counts: Any
 ) -> Any:
-    """Readings ``[device * run, time, ...]`` of a chunk a device."""
+    """Readings ``[device, run, time, ...]`` of a chunk a device."""
 
-    def local(data: Any, role: Words, grid: Any, first: Any, count: Any) -> Any:
-        return _run_chunk(process, lanes, steps, data, role, grid, first[0], count[0])
+    def local(whole: Any, share: Any) -> Any:
+        return _run_chunk(process, lanes, steps, *whole, *share)
 
-    whole, split = PartitionSpec(), PartitionSpec("chunk")
-    specs = (whole, whole, whole, split, split)
-    program = jax.shard_map(local, mesh=mesh(), in_specs=specs, out_specs=split, check_vma=False)
-    return program(data, role, grid, first, counts)
+    return on_each(local, (data, role, grid), (first, counts))
 
 
 def _run_chunk(
@@ -252,14 +243,6 @@ class _Outcomes(Process):
         return Outcome(jnp.stack(counts), past, events, finished(reactions, run.walk))
 
 
-def _of_world(law: JumpWorld, stop: Stop, most: int, params: Any, state: Any, drive: Any) -> Reactions:
-    return of_world(law, params, state, drive, stop, most)
-
-
-def _of_arrays(propensities: Propensities, stop: Stop, most: int, changes: Any) -> Reactions:
-    return of_arrays(propensities, changes, stop, most)
-
-
 def _outcomes(process: Process, counts: Any, values: Any, key: Any, until: Any, runs: int) -> Outcome:
     times = np.asarray(until, np.float64)
     grid = np.append(0.0, times)
@@ -305,7 +288,7 @@ def ssa_runs(
     Raises:
         InvalidRequest: if `until` does not increase from above 0, or `runs` is no whole number from 1.
     """
-    process = _Outcomes(_of_world, (law, stop, max_events))
+    process = _Outcomes(of_world, (law, stop, max_events))
     return _outcomes(process, state.n, (params, state, drive), key, until, runs)
 
 
@@ -325,5 +308,5 @@ def ssa_network_runs(
     Arguments, results and errors are those of `ssa_runs`, and the law's those of `ssa_network`.
     """
     return _outcomes(
-        _Outcomes(_of_arrays, (propensities, stop, max_events)), counts, (changes,), key, until, runs
+        _Outcomes(of_arrays, (propensities, stop, max_events)), counts, (changes,), key, until, runs
     )

@@ -7,14 +7,14 @@ whatever its neighbours do, so the number of devices changes no bit.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial, reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from simworlds.devices import on_devices, on_each
 from simworlds.integrate import advance, begin
 from simworlds.keys import Noise, Words, clone_words
 from simworlds.ports import Gauge
@@ -175,23 +175,10 @@ def _run(world: Any, store: bool, chunk: Chunk) -> Outcome:
     return Outcome(mean, sd, clones.branch, clones.bad, kept)
 
 
-_CHUNKS = PartitionSpec("chunk")
-
-
-@lru_cache
-def _mesh() -> Mesh:
-    return Mesh(np.array(jax.local_devices()), ("chunk",))
-
-
 @partial(jax.jit, static_argnums=(0, 1))
 def run_round(world: Any, store: bool, chunks: Chunk) -> Outcome:
     """Run one chunk on each device; the trees' arrays have a first axis of devices."""
-
-    def local(chunks: Chunk) -> Outcome:
-        outcome = _run(world, store, jax.tree.map(lambda x: x[0], chunks))
-        return jax.tree.map(lambda x: x[None], outcome)
-
-    return jax.shard_map(local, mesh=_mesh(), in_specs=_CHUNKS, out_specs=_CHUNKS, check_vma=False)(chunks)
+    return on_each(lambda _, chunk: _run(world, store, chunk), (), chunks)
 
 
 class Rounds:
@@ -199,7 +186,6 @@ class Rounds:
 
     def __init__(self, world: Any, store: bool):
         self._world, self._store = world, store
-        self._sharding = NamedSharding(_mesh(), _CHUNKS)
         self._key: Any = None
         self._kept: Any = None
 
@@ -214,8 +200,8 @@ class Rounds:
         if self._key != list(keys):
             chunks = [make(key) for key in keys]
             stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *chunks)
-            self._key, self._kept = list(keys), jax.device_put(stacked, self._sharding)
-        lanes = self._kept.lanes._replace(clone=jax.device_put(clones, self._sharding))
+            self._key, self._kept = list(keys), on_devices(stacked)
+        lanes = self._kept.lanes._replace(clone=on_devices(clones))
         return run_round(self._world, self._store, self._kept._replace(lanes=lanes))
 
 

@@ -22,12 +22,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 from jaxtyping import Float
 
+from simworlds.devices import on_each
 from simworlds.errors import InvalidNetwork, InvalidRequest
 from simworlds.exact import Reactions, finished
-from simworlds.exact_ensemble import Process, Run, mesh, run_process
+from simworlds.exact_ensemble import Process, Run, run_process
 from simworlds.expressions import Expression
 from simworlds.integrate import TrapezoidLeap
 from simworlds.keys import Noise, Words, clone_words, role_words
@@ -282,11 +282,12 @@ def leap_runs(
     if not 0 < step < np.inf:
         raise InvalidRequest(f"`step` must be a positive number, but is {step!r}")
     leaps = max(1, int(np.ceil((shortest if np.isfinite(shortest) else 1.0) / step)))
-    width, waiting = _CHUNK * jax.local_device_count(), []
-    for first in range(0, runs, width):
-        clones = np.arange(first, first + width, dtype=np.uint32)
-        waiting.append(_leap_chunks(network, leaps, grid, clones, _role(name)))
-    return np.concatenate([np.asarray(v) for v in waiting])[:runs, kept].astype(np.float64)
+    devices, waiting = jax.local_device_count(), []
+    for first in range(0, runs, devices * _CHUNK):
+        clones = first + np.arange(devices * _CHUNK, dtype=np.uint32).reshape(devices, _CHUNK)
+        waiting.append(_leap_chunks(network, leaps, grid, _role(name), clones))
+    rows = np.concatenate([part for chunks in waiting for part in np.asarray(chunks)])
+    return rows[:runs, kept].astype(np.float64)
 
 
 def _grid(network: Network, times: Sequence[float] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -316,17 +317,14 @@ def _first_row(network: Network) -> Any:
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _leap_chunks(network: Network, leaps: int, grid: Any, clones: Any, role: Words) -> Any:
-    """Readings ``[run, grid, output]`` of a chunk of runs a device, with so many leaps between two times."""
-    whole, split = PartitionSpec(), PartitionSpec("chunk")
-    local = partial(_leap_chunk, network, leaps)
-    specs = (whole, split, whole)
-    return jax.shard_map(local, mesh=mesh(), in_specs=specs, out_specs=split, check_vma=False)(
-        grid, clones, role
-    )
+def _leap_chunks(network: Network, leaps: int, grid: Any, role: Words, clones: Any) -> Any:
+    """Readings ``[device, run, grid, output]`` of a chunk of runs a device; `clones` is ``[device, run]``."""
+    return on_each(partial(_leap_chunk, network, leaps), (grid, role), clones)
 
 
-def _leap_chunk(network: Network, leaps: int, grid: Any, clones: Any, role: Words) -> Any:
+def _leap_chunk(network: Network, leaps: int, whole: tuple[Any, Words], clones: Any) -> Any:
+    """Readings ``[run, grid, output]`` of runs by number, with so many leaps between two times."""
+    grid, role = whole
     law, scheme = _Law(network), TrapezoidLeap(1.0, 1)
 
     def one(clone: Any) -> Any:

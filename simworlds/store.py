@@ -108,7 +108,8 @@ def _source(module: str) -> bytes | None:
 
 
 _ENGINE = (
-    "keys", "elementary", "world", "ensemble", "lanes", "ports", "protocol", "instance", "contracts", "truth",
+    "keys", "elementary", "world", "ensemble", "lanes", "devices",
+    "ports", "protocol", "instance", "contracts", "truth",
 )  # fmt: skip
 
 

@@ -8,7 +8,6 @@ JAX and of C kernels included. So a ratio on all cores charges each party for ev
 import ctypes
 import dataclasses
 import importlib.util
-import os
 import shutil
 import statistics
 import subprocess
@@ -20,6 +19,9 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from experiments.machine import processor
+from simworlds.startup import usable_cores
 
 Tell = Callable[[str], None]
 
@@ -163,11 +165,6 @@ def not_measured(name: str, target: str, limit: float, why: str, *, smaller_is_b
     return Row(name, "-", target, None, limit, smaller_is_better, note=why)
 
 
-def usable_cores() -> int:
-    """The number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def on_all_cores(run: Callable[[int, int], Any], total: int, *, block: int = 1, cores: int = 0) -> None:
     """Call ``run(first, count)`` for the shares of `total` items, each on a thread of its own.
 
@@ -245,26 +242,13 @@ def machine() -> dict[str, Any]:
             versions[name] = version(name)
         except PackageNotFoundError:
             versions[name] = None
-    return {"cpu": _processor(), "cores": usable_cores(), "gcc": _gcc_version(), "versions": versions}
+    return {"cpu": processor(), "cores": usable_cores(), "gcc": _gcc_version(), "versions": versions}
 
 
 def machine_line(facts: Mapping[str, Any]) -> str:
     """The machine in one line."""
     packages = ", ".join(f"{name} {number or 'absent'}" for name, number in facts["versions"].items())
     return f"{facts['cpu']}, {facts['cores']} cores; gcc {facts['gcc'] or 'absent'}, {packages}"
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            for line in file:
-                if line.startswith("model name"):
-                    return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    import platform
-
-    return platform.processor() or platform.machine()
 
 
 @lru_cache

@@ -7,7 +7,6 @@ the parties take turns, so that a busy machine slows them alike; the least time 
 
 import argparse
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import scoring
+from experiments.benchmarks.harness import installed, race
 from scoring import AnswerArrays, Truth, score_contracts
 from simworlds.keys import key_for
 from simworlds.store import environment
@@ -54,21 +54,10 @@ def make_case(contracts: int, dtype: Any) -> tuple[Truth, AnswerArrays]:
     return jax.block_until_ready((Truth(*columns), AnswerArrays(*given)))
 
 
-def _seconds(call: Callable[[], Any]) -> float:
-    started = time.perf_counter()
-    jax.block_until_ready(call())
-    return time.perf_counter() - started
-
-
-def _race(parties: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """The least seconds of each party, in turns, after one run of each that compiles."""
-    for call in parties.values():
-        _seconds(call)
-    times: dict[str, list[float]] = {name: [] for name in parties}
-    for _ in range(repeats):
-        for name, call in parties.items():
-            times[name].append(_seconds(call))
-    return {name: min(values) for name, values in times.items()}
+def _least(parties: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """The least seconds of each party on the wall, in turns, after one run of each that compiles."""
+    waited = {name: lambda call=call: jax.block_until_ready(call()) for name, call in parties.items()}
+    return {name: min(timing.walls) for name, timing in race(waited, repeats).items()}
 
 
 def _growth(sizes: Sequence[int], dtype: Any, repeats: int) -> list[dict[str, Any]]:
@@ -77,7 +66,7 @@ def _growth(sizes: Sequence[int], dtype: Any, repeats: int) -> list[dict[str, An
     for size in sizes:
         case = make_case(size, dtype)
         runs = max(3, min(50, repeats * RIVAL_SIZE // size)) if size < RIVAL_SIZE else repeats
-        seconds = _race({"ours": partial(score_contracts, *case)}, runs)["ours"]
+        seconds = _least({"ours": partial(score_contracts, *case)}, runs)["ours"]
         row = {"contracts": size, "seconds": seconds, "nanoseconds_each": 1e9 * seconds / size}
         if rows:
             row["growth_over_linear"] = seconds / rows[-1]["seconds"] / (size / rows[-1]["contracts"])
@@ -97,11 +86,7 @@ def _parts_of(scores: Any) -> tuple[Any, Any]:
 
 def rival_backend() -> str:
     """The backend of scoringrules that the race is against: numba if it is installed, else numpy."""
-    try:
-        import numba  # noqa: F401  # pyright: ignore[reportMissingImports]
-    except ImportError:
-        return "numpy"
-    return "numba"
+    return "numba" if installed("numba") else "numpy"
 
 
 def _against_rival(size: int, dtype: Any, repeats: int) -> list[dict[str, Any]]:
@@ -142,7 +127,7 @@ def _against_rival(size: int, dtype: Any, repeats: int) -> list[dict[str, Any]]:
     parts["a card, against all three"] = (lambda: _parts_of(card()), parts["all three"][1])
     rows = []
     for name, (ours, theirs) in parts.items():
-        seconds = _race({"ours": ours, "rival": theirs}, repeats)
+        seconds = _least({"ours": ours, "rival": theirs}, repeats)
         pairs = zip(jax.tree.leaves(ours()), jax.tree.leaves(theirs()), strict=False)
         apart = max(float(np.max(np.abs(np.asarray(a) - b) / (1 + np.abs(b)))) for a, b in pairs)
         rows.append(
