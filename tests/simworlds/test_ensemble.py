@@ -289,7 +289,7 @@ def digest(*arrays):
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 found = {"devices": len(jax.devices())}
-for name in ("C2", "B2"):
+for name in sys.argv[2].split(","):
     instance = load(name).instance(0, redraws=0)
     requests = [
         Request(Protocol((Segment(n, {"u1": 0.6}),)), ("devices", n), Readout(k, 1, n, sd=k == 1))
@@ -302,13 +302,13 @@ print(json.dumps(found))
 """
 
 
-def digests_on(devices, *, plain=False):
+def digests_on(devices, *, plain=False, names="C2,B2"):
     """Digests on some devices, compiled as `start_jax` has it or as JAX does by itself."""
     kept = [flag for flag in os.environ["XLA_FLAGS"].split() if "device_count" not in flag and not plain]
     flags = " ".join([*kept, f"--xla_force_host_platform_device_count={devices}"])
     root = os.path.dirname(os.path.dirname(os.path.abspath(ensemble.__file__)))
     done = subprocess.run(
-        [sys.executable, "-c", DEVICE_SCRIPT, root],
+        [sys.executable, "-c", DEVICE_SCRIPT, root, names],
         env=os.environ | {"XLA_FLAGS": flags},
         capture_output=True,
         text=True,
@@ -322,6 +322,14 @@ def test_the_number_of_devices_changes_no_bit(plain, counts):
     found = [digests_on(devices, plain=plain) for devices in counts]
     assert tuple(digests.pop("devices") for digests in found) == counts
     assert all(digests == found[0] for digests in found)
+
+
+@pytest.mark.validation
+@every_world
+def test_every_world_gives_the_same_bits_on_two_and_on_four_devices(world):
+    two, four = (digests_on(devices, names=world.id) for devices in (2, 4))
+    assert (two.pop("devices"), four.pop("devices")) == (2, 4)
+    assert two == four
 
 
 def test_nothing_compiles_again_for_another_seed_protocol_window_channel_or_clones(run):
